@@ -1,0 +1,179 @@
+"""Every error a user can meet, as one tree.
+
+    OpGuardError(message, *, slug, hint, **facts)
+      ConfigError            UnknownOption, ConflictingOptions
+      EnvironmentUnsupported DependencyMissing, CompilerMissing, ForeignPackage
+      PlanError              PlanMismatch, BoundaryNotFound
+      CaptureError           NothingCaptured, ProbeFailed, FlushFailed
+      TraceFormatError       NotATrace, UnsupportedVersion, CorruptSegment   (path, offset, expected, found)
+      EvidenceError          EvidenceNotFound, EvidenceStale
+      RunError               LaunchFailed, TimedOut, RankDied, Interrupted
+
+A message says what happened (with values) and why; the hint says what to do. The slug is the stable key that
+documentation, ``--json`` answers and tests use. Before the first step of a training we fail loudly; after it we never
+raise into the user's code: the capture records a gap instead.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class OpGuardError(Exception):
+    """Base of every error meant for the user.
+
+    Args:
+        message: What happened and why, with the values that matter.
+        slug: Stable key; defaults to the class's own.
+        hint: What to do about it, as a full sentence; defaults to the class's own.
+        **facts: Structured values (paths, offsets, names) for machine readers.
+    """
+
+    slug: ClassVar[str] = "error"
+    hint: ClassVar[str] = "Run `opguard-harness doctor` and report what it prints."
+
+    def __init__(self, message: str, *, slug: str | None = None, hint: str | None = None, **facts: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self._slug = slug or type(self).slug
+        self._hint = hint or type(self).hint
+        self.facts = facts
+
+    def as_dict(self) -> dict[str, str]:
+        """The ``error`` object of a ``--json`` answer."""
+        return {"slug": self._slug, "text": self.message, "fix": self._hint}
+
+    def __str__(self) -> str:
+        return f"{self.message} {self._hint} [{self._slug}]"
+
+
+class ConfigError(OpGuardError):
+    """The command or its options cannot be carried out as given."""
+
+    slug = "config"
+    hint = "See `opguard-harness --help`."
+
+
+class UnknownOption(ConfigError):
+    slug = "unknown-option"
+
+
+class ConflictingOptions(ConfigError):
+    slug = "conflicting-options"
+
+
+class EnvironmentUnsupported(OpGuardError):
+    """The machine or an interpreter lacks something the request needs."""
+
+    slug = "environment-unsupported"
+
+
+class DependencyMissing(EnvironmentUnsupported):
+    slug = "dependency-missing"
+
+
+class CompilerMissing(EnvironmentUnsupported):
+    slug = "compiler-missing"
+
+
+class ForeignPackage(EnvironmentUnsupported):
+    slug = "foreign-package"
+
+
+class PlanError(OpGuardError):
+    """A plan file does not fit the run it is used for."""
+
+    slug = "plan"
+
+
+class PlanMismatch(PlanError):
+    slug = "plan-mismatch"
+
+
+class BoundaryNotFound(PlanError):
+    slug = "boundary-not-found"
+
+
+class CaptureError(OpGuardError):
+    """Observation inside the training process failed."""
+
+    slug = "capture"
+
+
+class NothingCaptured(CaptureError):
+    slug = "nothing-captured"
+
+
+class ProbeFailed(CaptureError):
+    slug = "probe-failed"
+
+
+class FlushFailed(CaptureError):
+    slug = "flush-failed"
+
+
+class TraceFormatError(OpGuardError):
+    """A trace cannot be read; facts carry path, offset, expected and found."""
+
+    slug = "trace-format"
+    hint = "Capture the run again, or name another trace directory."
+
+
+class NotATrace(TraceFormatError):
+    slug = "not-a-trace"
+
+
+class UnsupportedVersion(TraceFormatError):
+    slug = "unsupported-trace-version"
+    hint = "Install the OpGuard release that wrote the trace, or a newer one."
+
+
+class CorruptSegment(TraceFormatError):
+    slug = "corrupt-segment"
+
+
+class EvidenceError(OpGuardError):
+    """A citation does not resolve to the recorded fact it names."""
+
+    slug = "evidence"
+
+
+class EvidenceNotFound(EvidenceError):
+    slug = "evidence-not-found"
+
+
+class EvidenceStale(EvidenceError):
+    slug = "evidence-stale"
+
+
+class RunError(OpGuardError):
+    """A training could not be started, or did not end by itself."""
+
+    slug = "run"
+
+
+class LaunchFailed(RunError):
+    slug = "launch-failed"
+
+
+class TimedOut(RunError):
+    slug = "timed-out"
+
+
+class RankDied(RunError):
+    slug = "rank-died"
+
+
+class Interrupted(RunError):
+    slug = "interrupted"
+
+
+class OpGuardWarning(UserWarning):
+    """A non-fatal notice; ``slug`` silences or finds it.
+
+    Printed only by our own processes and written to manifests; never issued inside a user's training.
+    """
+
+    def __init__(self, message: str, *, slug: str) -> None:
+        super().__init__(f"{message} [{slug}]")
+        self.slug = slug
