@@ -1,0 +1,84 @@
+"""What one rank is asked to capture: the argument of ``capture.session.start``.
+
+The launcher writes a plan file, the bootstrap inside each rank turns it into one ``RunConfig``. Plain data: nothing in
+it names code to import, and nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from opguard_core.errors import ConfigError, UnknownOption
+from opguard_core.ids import MODES
+
+BUFFER_BYTES = 64 * 1024 * 1024  # rows waiting for the writer thread, per rank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """One rank's orders.
+
+    Attributes:
+        run_dir: The run's trace directory (absolute, exists, 0700); this rank writes below ``rank_dir``.
+        rank: Global rank, 0-based.
+        world_size: Number of ranks of the program.
+        local_rank: Rank within this host.
+        user_root: Folder that source files are named relative to: the program's working directory at launch.
+        mode: One of ``ids.MODES``.
+        steps: Half-open window of 0-based steps to record, or None for all.
+        step_offset: Optimizer updates done before this run began (a resumed run); None: found from the optimizer's state.
+        deterministic: Whether the determinism knobs were applied in this process before capture began.
+        buffer_bytes: Bound on rows in memory that wait for the writer.
+        plan_hash: Digest of what both runs must share (mode, steps, boundaries); two traces compare only if equal.
+        argv: The program's own command line, as launched, not redacted.
+    """
+
+    run_dir: Path
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    user_root: Path
+    mode: str = "full"
+    steps: tuple[int, int] | None = None
+    step_offset: int | None = None
+    deterministic: bool = False
+    buffer_bytes: int = BUFFER_BYTES
+    plan_hash: str = ""
+    argv: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse orders that cannot be carried out."""
+        if self.mode not in MODES:
+            raise UnknownOption(f"Mode {self.mode!r} is not one of {', '.join(MODES)}.", hint=f"Use --mode {' or '.join(MODES)}.")
+        if not 0 <= self.rank < self.world_size:
+            raise ConfigError(
+                f"Rank {self.rank} does not lie in a world of {self.world_size}.",
+                hint="Check RANK and WORLD_SIZE in the environment of the program.",
+            )
+        if self.steps is not None and not 0 <= self.steps[0] < self.steps[1]:
+            raise ConfigError(
+                f"Steps {self.steps[0]}:{self.steps[1]} hold no step.", hint="Use --steps A:B with 0 <= A < B; B is not included."
+            )
+
+    @property
+    def rank_dir(self) -> Path:
+        """Folder of this rank's trace, ``run_dir/rank-%05d``."""
+        return self.run_dir / rank_folder(self.rank)
+
+
+def rank_folder(rank: int) -> str:
+    """Name of one rank's folder inside a run's trace directory."""
+    return f"rank-{rank:05d}"
+
+
+def parse_steps(text: str) -> tuple[int, int]:
+    """Read ``A:B``, half open and 0-based.
+
+    Raises:
+        ConfigError: The text is not two whole numbers with 0 <= A < B.
+    """
+    first, colon, last = text.partition(":")
+    if not (colon and first.isdecimal() and last.isdecimal() and int(first) < int(last)):
+        raise ConfigError(f"--steps {text!r} is not A:B with whole numbers 0 <= A < B.", hint="Steps are 0-based and B is not included.")
+    return int(first), int(last)
