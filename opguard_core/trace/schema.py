@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-FORMAT_VERSION = 1
+from opguard_core.trace.version import FORMAT_VERSION as FORMAT_VERSION
 
 _text = pa.dictionary(pa.int32(), pa.string())
 

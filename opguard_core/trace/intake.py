@@ -1,0 +1,229 @@
+"""The bounded queue between the threads that emit and the thread that writes.
+
+Hot path of the training process: `Intake.put` is all that an observed operator pays for being recorded, apart from the
+writing thread's share of the interpreter lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from opguard_core.trace.drops import DropLedger
+from opguard_core.trace.schema import EventRow, FrameRow, LifetimeRow, SlotRow
+
+WhenFull = Literal["wait", "drop"]
+
+# Python memory of one queued row: the tuple, and the integers and texts made for it (a test measures real rows).
+EVENT_BYTES = 600
+SLOT_BYTES = 640
+FRAME_BYTES = 800
+STACK_BYTES = 200
+LIFETIME_BYTES = 200
+
+CHUNK_EVENTS = 512  # wakes the writing thread; small enough that it starts early, large enough that waking is free
+
+
+@dataclass
+class Taken:
+    """What the writing thread took out of the queue in one go."""
+
+    events: list[tuple[EventRow, Sequence[SlotRow]]] = field(default_factory=list)
+    frames: list[FrameRow] = field(default_factory=list)
+    stacks: list[tuple[int, Sequence[int]]] = field(default_factory=list)
+    lifetimes: list[LifetimeRow] = field(default_factory=list)
+    sources: list[tuple[str, str]] = field(default_factory=list)
+    event_bytes: int = 0
+    interned_bytes: int = 0
+    window_ended: bool = False
+    pressed: bool = False  # an emitter waits, or drops, for lack of room
+    flush_ticket: int = 0
+    closing: bool = False
+
+
+class Intake:
+    """A queue with a byte budget, safe to call from any thread and from signal handlers.
+
+    Args:
+        budget_bytes: Estimated memory of everything queued or held by the writing thread. One event is always let in when
+            nothing else is held, however large.
+        when_full: "wait" stops the emitting thread until there is room; "drop" loses events, exactly counted, until half
+            of the budget is free again (so that losses are few long ranges, not many short ones).
+        ledger: Where losses are counted.
+    """
+
+    def __init__(self, budget_bytes: int, when_full: WhenFull, ledger: DropLedger) -> None:
+        self._budget_bytes = budget_bytes
+        self._when_full = when_full
+        self._ledger = ledger
+        # The condition's lock is re-entrant: a signal handler that closes the writer may interrupt `put` in this thread.
+        self._changed = threading.Condition()
+        self._queue = Taken()
+        self._held_bytes = 0  # queued, or taken and not yet released
+        self._next_seq = 0
+        self._window: int | None = None
+        self._wake = False
+        self._dropping = False
+        self._waiting: dict[int, int] = {}  # seq -> thread
+        self._flush_done = 0
+        self._closed = False
+        self._abandoned = False
+
+    @property
+    def next_seq(self) -> int:
+        """One past the last ``seq`` that was offered."""
+        return self._next_seq
+
+    def put(self, event: EventRow, slots: Sequence[SlotRow]) -> None:
+        """Queue one event; never raises, waits only when full.
+
+        Cost: about 0.5 us, one lock, no copy: the caller must not change ``slots`` afterwards.
+        """
+        num_bytes = EVENT_BYTES + len(event.args) + SLOT_BYTES * len(slots)
+        with self._changed:
+            seq = event.seq
+            if seq != self._next_seq and not self._accept_jump(seq):
+                return
+            self._next_seq = seq + 1
+            crowded = self._held_bytes + num_bytes > self._budget_bytes or self._dropping or bool(self._waiting)
+            if self._closed or (crowded and not self._make_room(seq, num_bytes)):
+                self._ledger.lose(seq, seq, "writer-closed" if self._closed else "buffer-full")
+                return
+            self._held_bytes += num_bytes
+            queue = self._queue
+            queue.event_bytes += num_bytes
+            queue.events.append((event, slots))
+            if event.window != self._window:
+                queue.window_ended = queue.window_ended or self._window is not None
+                self._window = event.window
+                self._wake_writer()
+            elif len(queue.events) >= CHUNK_EVENTS:
+                self._wake_writer()
+
+    def _accept_jump(self, seq: int) -> bool:
+        """Account for an event that does not follow the one before."""
+        if seq > self._next_seq:
+            self._ledger.lose(self._next_seq, seq - 1, "not-emitted")
+            return True
+        self._ledger.lose_other("out-of-order")
+        return False
+
+    def _make_room(self, seq: int, num_bytes: int) -> bool:
+        """With the lock held: wait for, or deny, room. True if the event may be queued."""
+        if self._when_full == "drop":
+            self._dropping = self._held_bytes + num_bytes > self._budget_bytes // (2 if self._dropping else 1) and self._held_bytes > 0
+            self._wake_writer()
+            return not self._dropping
+        thread = threading.get_ident()
+        self._waiting[seq] = thread
+        try:
+            while not self._closed and self._must_wait(seq, thread, num_bytes):
+                self._wake_writer()
+                self._changed.wait()
+        finally:
+            del self._waiting[seq]
+            self._changed.notify_all()
+        return not self._closed
+
+    def _must_wait(self, seq: int, thread: int, num_bytes: int) -> bool:
+        if self._held_bytes + num_bytes > self._budget_bytes and self._held_bytes > 0:
+            return True
+        # Waiters of other threads go in order. One of this thread is further down its stack, below a signal handler: it
+        # cannot go first.
+        return any(other < seq and owner != thread for other, owner in self._waiting.items())
+
+    def _wake_writer(self) -> None:
+        if not self._wake:
+            self._wake = True
+            self._changed.notify_all()
+
+    def put_frame(self, row: FrameRow) -> None:
+        """Queue one interned frame; always let in, counted against the budget."""
+        with self._changed:
+            self._queue.frames.append(row)
+            self._hold(FRAME_BYTES + len(row.text) + len(row.statement))
+
+    def put_stack(self, stack: int, frames: Sequence[int]) -> None:
+        """Queue one interned stack; always let in, counted against the budget."""
+        with self._changed:
+            self._queue.stacks.append((stack, frames))
+            self._hold(STACK_BYTES + 8 * len(frames))
+
+    def put_lifetime(self, row: LifetimeRow) -> None:
+        """Queue one storage's lifetime; always let in, counted against the budget."""
+        with self._changed:
+            self._queue.lifetimes.append(row)
+            self._hold(LIFETIME_BYTES)
+
+    def put_source(self, digest: str, text: str) -> None:
+        """Queue one source text; always let in, counted against the budget."""
+        with self._changed:
+            self._queue.sources.append((digest, text))
+            self._hold(len(text))
+
+    def _hold(self, num_bytes: int) -> None:
+        self._held_bytes += num_bytes
+        self._queue.interned_bytes += num_bytes
+
+    def take(self, timeout_s: float | None) -> Taken:
+        """Called by the writing thread: wait for work, then take all there is.
+
+        Args:
+            timeout_s: Return with whatever there is after this long; None waits for ever.
+        """
+        with self._changed:
+            if not self._wake:
+                self._changed.wait_for(lambda: self._wake, timeout_s)
+            self._wake = False
+            taken, self._queue = self._queue, Taken(flush_ticket=self._queue.flush_ticket, closing=self._queue.closing)
+            taken.pressed = bool(self._waiting) or self._dropping
+            return taken
+
+    def release(self, num_bytes: int) -> None:
+        """Called by the writing thread: this much is no longer held (negative: more is)."""
+        with self._changed:
+            self._held_bytes -= num_bytes
+            self._changed.notify_all()
+
+    def flushed(self, ticket: int) -> None:
+        """Called by the writing thread: everything queued before this ticket is durable or counted as lost."""
+        with self._changed:
+            self._flush_done = max(self._flush_done, ticket)
+            self._changed.notify_all()
+
+    def flush(self) -> None:
+        """Wait until everything queued so far is durable or counted as lost."""
+        with self._changed:
+            if self._closed:
+                return
+            self._queue.flush_ticket += 1
+            ticket = self._queue.flush_ticket
+            self._wake_writer()
+            self._changed.wait_for(lambda: self._flush_done >= ticket or self._abandoned)
+
+    def close(self) -> None:
+        """Let nothing more in and tell the writing thread to finish."""
+        with self._changed:
+            self._closed = True
+            self._queue.closing = True
+            self._wake = True
+            self._changed.notify_all()
+
+    def abandon(self) -> None:
+        """Called when the writing thread ends: let nothing more in and free everybody who waits."""
+        with self._changed:
+            self._closed = True
+            self._abandoned = True
+            self._queue = Taken(closing=True)
+            self._held_bytes = 0
+            self._changed.notify_all()
+
+    def reset_after_fork(self) -> None:
+        """In a forked child: be closed, hold nothing, and own a lock that no vanished thread holds."""
+        self._changed = threading.Condition()
+        self._queue = Taken(closing=True)
+        self._closed = True
+        self._abandoned = True
+        self._held_bytes = 0

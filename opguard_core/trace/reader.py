@@ -1,0 +1,239 @@
+"""Reading a trace: bytes that were only promised become rows that are known to be right, or one error.
+
+    Run.open(DIR) -> Run -> .ranks[r] -> RankTrace -> iter_windows() -> WindowTable
+
+Size, name, digest, schema and every index of a segment are checked before its rows are handed out. A trace that stops
+early is not an error: `torn` says why, and the prefix is read. Never pickle, never a path from the trace itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from opguard_core.errors import CorruptSegment, NotATrace, TraceFormatError, UnsupportedVersion
+from opguard_core.trace.assemble import WindowAssembler
+from opguard_core.trace.codec import decode_segment
+from opguard_core.trace.columns import StringTables, empty_columns, to_columns
+from opguard_core.trace.extent import Extent, read_extent
+from opguard_core.trace.files import read_checked
+from opguard_core.trace.index import Group, SegmentEntry
+from opguard_core.trace.lookups import FrameTable, LifetimeTable, StackTable
+from opguard_core.trace.manifest import MANIFEST_NAME, RankManifest, RunManifest, read_run_manifest
+from opguard_core.trace.problems import TornTail, refusal
+from opguard_core.trace.schema import EventRow, SlotRow
+from opguard_core.trace.sources import SOURCES_NAME, read_source
+from opguard_core.trace.window import WindowTable
+
+MAX_SEGMENT_BYTES = 1 << 30
+_RANK_FOLDER = re.compile(r"rank-(\d{5,9})")
+
+
+class Run:
+    """One run: its manifest and the traces of its ranks. Make one with `Run.open`.
+
+    Attributes:
+        path: The run's folder.
+        manifest: Facts about the run; all defaults when `torn` says that there is no readable manifest.
+        torn: Why the run's own record is missing or unfinished, or None. Says nothing about the ranks' rows.
+        ranks: Trace of each rank, by global rank.
+    """
+
+    def __init__(self, path: Path, manifest: RunManifest, torn: TornTail | None, ranks: dict[int, RankTrace]) -> None:
+        self.path = path
+        self.manifest = manifest
+        self.torn = torn
+        self.ranks = ranks
+
+    @classmethod
+    def open(cls, path: Path | str) -> Run:
+        """Open a run's folder; reads manifests and indexes, no segment.
+
+        Raises:
+            NotATrace: There is no rank folder in it.
+            UnsupportedVersion: A newer release wrote it.
+            TraceFormatError: It is damaged in a way that could make rows wrong.
+        """
+        path = Path(path)
+        folders = _rank_folders(path)
+        torn = None
+        try:
+            manifest = read_run_manifest(path)
+            if not manifest.complete:
+                torn = TornTail("not-finished", f"The launcher of {path} did not finish.", 0, str(path / MANIFEST_NAME))
+        except UnsupportedVersion:
+            raise
+        except TraceFormatError as error:
+            manifest = RunManifest()
+            slug = "manifest-damaged" if (path / MANIFEST_NAME).exists() else "no-manifest"
+            torn = TornTail(slug, error.message, 0, str(path / MANIFEST_NAME))
+        return cls(path, manifest, torn, {rank: RankTrace.open(folder) for rank, folder in folders.items()})
+
+    @property
+    def missing_ranks(self) -> list[int]:
+        """Ranks that the manifest names and that left no trace."""
+        return [rank for rank in self.manifest.ranks if rank not in self.ranks]
+
+    def source(self, digest: str) -> str:
+        """Text of an executed source file by the ``source`` column of its frames.
+
+        Raises:
+            TraceFormatError: It is not stored, or not what its name says.
+        """
+        return read_source(self.path / SOURCES_NAME, digest)
+
+
+def _rank_folders(path: Path) -> dict[int, Path]:
+    try:
+        entries = sorted(path.iterdir())
+    except OSError as error:
+        raise refusal(NotATrace, "Cannot open", path=path, expected="a trace folder", found=error.strerror) from error
+    folders = {int(match.group(1)): entry for entry in entries if (match := _RANK_FOLDER.fullmatch(entry.name)) and entry.is_dir()}
+    if not folders:
+        is_rank = _RANK_FOLDER.fullmatch(path.name)
+        hint = "This is the folder of one rank: name the folder around it." if is_rank else "Name the folder that was given to `--out`."
+        raise refusal(NotATrace, "No ranks in this folder", path=path, expected="rank-00000 or others", found="none", hint=hint)
+    for folder in folders.values():
+        if folder.is_symlink():
+            raise refusal(TraceFormatError, "Rank folder is a link", path=folder, expected="a folder", found="a symbolic link")
+    return folders
+
+
+class RankTrace:
+    """The trace of one rank. Make one with `RankTrace.open`, or take it from `Run.ranks`.
+
+    Attributes:
+        path: The rank's folder.
+        manifest: Facts about the rank; all defaults if it is missing or damaged.
+        torn: Why the trace stops early (a `TornTail`), or None if it holds all that was emitted, less `dropped`.
+        dropped: Inclusive ranges of ``seq`` that were lost, exactly counted by the writer.
+        num_events: Rows in the readable prefix.
+        num_slots: As ``num_events``, for slots.
+        strings: String tables of all dictionary columns of events and slots; they fill while windows are read.
+    """
+
+    def __init__(self, path: Path, extent: Extent) -> None:
+        self.path = path
+        self.manifest: RankManifest = extent.manifest
+        self.torn: TornTail | None = extent.torn
+        self.dropped = extent.dropped
+        self.strings = StringTables()
+        self._groups = extent.groups
+        self.num_events = sum(entry.rows for group in self._groups if (entry := group.of("events")))
+        self.num_slots = sum(entry.rows for group in self._groups if (entry := group.of("slots")))
+
+    @classmethod
+    def open(cls, path: Path) -> RankTrace:
+        """Open a rank's folder; reads its manifest or index and the sizes of its segments. Errors as `Run.open`."""
+        return cls(path, read_extent(path))
+
+    def iter_windows(self) -> Iterator[WindowTable]:
+        """Yield the windows in order.
+
+        A row whose window is below one already seen (a thread that began earlier) stays with the window it was recorded in.
+
+        Raises:
+            CorruptSegment: A segment is not what the trace promised; windows before it were yielded and are right.
+
+        Cost: one segment and one window in memory at a time.
+        """
+        assembler = WindowAssembler(self.strings, self.dropped)
+        for group in self._groups:
+            yield from assembler.feed(*self._read_group(group))
+        yield from assembler.finish(whole=self.torn is None)
+
+    def event_at(self, seq: int) -> tuple[EventRow, list[SlotRow]] | None:
+        """One event and its slots by number, or None if the prefix does not hold it.
+
+        Cost: reads one group of segments; neighbours are then at hand.
+        """
+        for position, group in enumerate(self._groups):
+            entry = group.of("events")
+            if entry is not None and entry.first_seq <= seq <= entry.last_seq:
+                table = self._group_table(position)
+                index = table.index_of(seq)
+                return None if index is None else (table.event(index), table.slots_of(index))
+        return None
+
+    @functools.cached_property
+    def frames(self) -> FrameTable:
+        """Frames by id."""
+        return FrameTable(self._read_interned("frames"))
+
+    @functools.cached_property
+    def stacks(self) -> StackTable:
+        """Stacks by id, outermost frame first."""
+        stacks = StackTable(self._read_interned("stacks"))
+        if len(stacks.values) and int(stacks.values.max()) >= len(self.frames):
+            raise refusal(
+                CorruptSegment,
+                "Stack of unknown frames",
+                path=self.path,
+                expected=f"below {len(self.frames)}",
+                found=int(stacks.values.max()),
+            )
+        return stacks
+
+    @functools.cached_property
+    def lifetimes(self) -> LifetimeTable:
+        """Storage lifetimes by serial."""
+        return LifetimeTable(self._read_interned("lifetimes"))
+
+    def _read(self, entry: SegmentEntry) -> Any:
+        return read_segment(self.path, entry)
+
+    def _read_interned(self, table: str) -> list[Any]:
+        decoded = []
+        expected = 0
+        for group in self._groups:
+            entry = group.of(table)
+            if entry is None:
+                continue
+            part = self._read(entry)
+            if table != "lifetimes":
+                ids = part.column(0).to_numpy()
+                if not np.array_equal(ids, np.arange(expected, expected + len(ids))):
+                    raise refusal(
+                        CorruptSegment, f"Ids of {table} not dense", path=self.path / entry.file, expected=f"from {expected}", found=ids[:4]
+                    )
+                expected += len(ids)
+            decoded.append(part)
+        return decoded
+
+    def _read_group(self, group: Group) -> tuple[Any, Any, Path]:
+        entry, slots = group.of("events"), group.of("slots")
+        events = to_columns("events", self._read(entry), self.strings) if entry else empty_columns("events")
+        columns = to_columns("slots", self._read(slots), self.strings) if slots else empty_columns("slots")
+        path = self.path / entry.file if entry else self.path
+        return events, columns, path
+
+    @functools.lru_cache(maxsize=2)  # noqa: B019 - a trace lives as long as its investigation, and holds two segments at most
+    def _group_table(self, position: int) -> WindowTable:
+        assembler = WindowAssembler(self.strings, self.dropped, first=self._groups[position].of("events"))
+        return assembler.table_of(*self._read_group(self._groups[position]))
+
+
+def read_segment(folder: Path, entry: SegmentEntry) -> Any:
+    """Read and check one segment: size, digest, then the Arrow file itself.
+
+    Returns:
+        A pyarrow Table.
+
+    Raises:
+        CorruptSegment: It is not what ``entry`` promises.
+    """
+    path = folder / entry.file
+    try:
+        data = read_checked(path, limit=MAX_SEGMENT_BYTES, expected_bytes=entry.bytes)
+    except TraceFormatError as error:
+        raise CorruptSegment(error.message, **error.facts) from error
+    found = hashlib.sha256(data).hexdigest()
+    if found != entry.sha256:
+        raise refusal(CorruptSegment, "Segment changed after it was written", path=path, expected=f"sha256 {entry.sha256}", found=found)
+    return decode_segment(entry.table, data, rows=entry.rows, path=path)

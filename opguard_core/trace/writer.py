@@ -1,0 +1,299 @@
+"""The trace writer of one rank: an `EventSink` whose work happens on a background thread.
+
+    engine thread -> emit() -> Intake (bounded queue) -> writing thread -> Committer -> segments, index | manifest
+
+Nothing reaches the caller after construction: a full disk or a bad value is a counted drop. What a kill can lose is
+bounded and stated, see `TraceWriter`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import threading
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from opguard_core.errors import FlushFailed
+from opguard_core.trace.codec import default_compression
+from opguard_core.trace.commit import Committer
+from opguard_core.trace.drops import DropLedger, complement
+from opguard_core.trace.files import DIRECTORY_MODE
+from opguard_core.trace.index import IndexWriter
+from opguard_core.trace.intake import Intake, Taken, WhenFull
+from opguard_core.trace.manifest import ENDED, RankManifest, write_manifest
+from opguard_core.trace.schema import EventRow, FrameRow, LifetimeRow, SlotRow
+from opguard_core.trace.sources import SOURCES_NAME
+from opguard_core.trace.version import FORMAT_VERSION
+
+DEFAULT_BUFFER_BYTES = 64 << 20
+SEGMENT_EVENTS = 1 << 15
+SEGMENT_SLOTS = 1 << 17  # about 12 MB of columns
+
+# Between two commits at window ends there is at least this long; it grows with the run, so that a long run of tiny steps
+# does not end as a hundred thousand files.
+FLUSH_PAUSE_MIN_S = 0.1
+FLUSH_PAUSE_MAX_S = 2.0
+FLUSH_PAUSE_SHARE = 0.02
+
+STALE_S = 5.0  # commit after this long even if no window ended
+ADD_EVENTS = 2048  # events converted between two looks at the size of the segment
+
+_live: weakref.WeakSet[TraceWriter] = weakref.WeakSet()
+
+
+class TraceWriter:
+    """Writes one rank's trace; meets `engines.protocol.EventSink`.
+
+    What a kill with -9 can lose: the events since the last window end, and windows that ended within the last 2 % of the
+    run's time (at least 0.1 s, at most 2 s), unless `flush` was called after them. Never more than 2^15 events, 2^17 slots
+    or 5 s of events, plus what waits in the queue (``buffer_bytes``) because the disk cannot follow.
+
+    Memory: ``buffer_bytes`` of rows and columns, plus one segment being compressed.
+
+    Args:
+        directory: The rank's folder, `DIR/rank-NNNNN`; made (0700) if absent, refused if another writer ever used it.
+        rank: Global rank.
+        world_size: Number of ranks.
+        mode: One of `ids.MODES`.
+        buffer_bytes: Budget of the queue, see `intake.Intake`.
+        when_full: "wait" (default) or "drop".
+        sources: Folder of source texts; default `sources` beside ``directory``.
+        contract: Written to the manifest at once, so that a killed run has it too.
+        segment_events: Rows at which a segment is closed inside a window.
+        segment_slots: As ``segment_events``, for slots.
+
+    Raises:
+        FlushFailed: The folder cannot be written or belongs to another writer (before the first event only).
+    """
+
+    def __init__(
+        self,
+        directory: Path | str,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        mode: str = "full",
+        buffer_bytes: int = DEFAULT_BUFFER_BYTES,
+        when_full: WhenFull = "wait",
+        sources: Path | str | None = None,
+        contract: Mapping[str, Any] | None = None,
+        segment_events: int = SEGMENT_EVENTS,
+        segment_slots: int = SEGMENT_SLOTS,
+    ) -> None:
+        self.directory = Path(directory)
+        self._pid = os.getpid()
+        self._manifest = RankManifest(
+            rank=rank,
+            world_size=world_size,
+            pid=self._pid,
+            mode=mode,
+            contract=dict(contract or {}),
+            compression=default_compression(),
+        )
+        self._index = self._claim()
+        self._ledger = DropLedger()
+        self._intake = Intake(buffer_bytes, when_full, self._ledger)
+        self._committer = Committer(
+            self.directory,
+            Path(sources) if sources is not None else self.directory.parent / SOURCES_NAME,
+            self._index,
+            self._ledger,
+            self._manifest.compression,
+        )
+        self._segment_events = segment_events
+        self._segment_slots = segment_slots
+        self._closed = False
+        self._close_lock = threading.RLock()
+        self._started_s = time.monotonic()
+        self._last_commit_s = self._started_s
+        # The thread is a daemon so that a forgotten writer cannot keep the interpreter alive; the exit handler, which runs
+        # while daemon threads still work, makes sure that nothing is forgotten.
+        self._thread = threading.Thread(target=self._run, name="opguard-trace-writer", daemon=True)
+        _live.add(self)
+        atexit.register(self._close_at_exit)
+        self._thread.start()
+
+    def _claim(self) -> IndexWriter:
+        try:
+            self.directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+            index = IndexWriter(
+                self.directory, {"format": FORMAT_VERSION, "rank": self._manifest.rank, "world_size": self._manifest.world_size}
+            )
+            write_manifest(self.directory, self._manifest)
+        except FileExistsError as error:
+            raise FlushFailed(
+                f"The folder {self.directory} already holds a trace.",
+                slug="trace-folder-in-use",
+                hint="Give every rank of every run a folder of its own (a fresh --out).",
+                path=str(self.directory),
+            ) from error
+        except OSError as error:
+            raise FlushFailed(
+                f"Cannot write the trace folder {self.directory}: {error.strerror}.",
+                slug="trace-folder-unwritable",
+                hint="Choose a writable folder with free space (--out).",
+                path=str(self.directory),
+            ) from error
+        return index
+
+    # EventSink: called by engines, from any thread.
+
+    def emit(self, event: EventRow, slots: Sequence[SlotRow]) -> None:
+        """Append one event and its slots (kept, not copied). Calls come in order of ``event.seq``.
+
+        Cost: about 0.6 us; waits for the disk only when the buffer is full and ``when_full`` is "wait".
+        """
+        self._intake.put(event, slots)
+
+    def frame(self, row: FrameRow) -> None:
+        """Append one interned frame; ids are dense and come in order."""
+        self._intake.put_frame(row)
+
+    def stack(self, stack: int, frames: Sequence[int]) -> None:
+        """Append one interned stack, outermost frame first; ids are dense and come in order."""
+        self._intake.put_stack(stack, frames)
+
+    def lifetime(self, row: LifetimeRow) -> None:
+        """Append what is known of one storage, once."""
+        self._intake.put_lifetime(row)
+
+    def source(self, digest: str, text: str) -> None:
+        """Keep the text of one executed source file under `sources.source_digest(text)`."""
+        self._intake.put_source(digest, text)
+
+    # Control: called by the capture session.
+
+    def flush(self) -> None:
+        """Wait until everything emitted so far is durable or counted as lost."""
+        self._intake.flush()
+
+    def close(
+        self,
+        *,
+        ended: str,
+        engines: Mapping[str, Any] | None = None,
+        coverage: Mapping[str, Any] | None = None,
+        contract: Mapping[str, Any] | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> RankManifest:
+        """Write what is left, then the final manifest. Never raises for the disk; a second call changes nothing.
+
+        Args:
+            ended: How the training ended, one of `manifest.ENDED`.
+            engines: Report of each engine by name.
+            coverage: What could not be seen.
+            contract: Replaces the contract given at the start.
+            extra: Further manifest keys.
+
+        Returns:
+            The manifest. ``complete`` is False if it could not be stored (the reader then takes the index), or in a forked
+            child, which writes nothing.
+        """
+        assert ended in ENDED, ended
+        with self._close_lock:
+            if self._closed or os.getpid() != self._pid:
+                return self._manifest
+            self._closed = True
+            self._intake.close()
+            self._thread.join()
+            self._index.close()
+            manifest = self._manifest
+            manifest.engines, manifest.coverage = dict(engines or {}), dict(coverage or {})
+            manifest.contract = manifest.contract if contract is None else dict(contract)
+            manifest.extra = dict(extra or {})
+            self._count_unaccounted()
+            manifest.segments, manifest.drops = self._committer.segments, self._ledger.total()
+            manifest.ended, manifest.complete = ended, True
+            try:
+                write_manifest(self.directory, manifest)
+            except (OSError, TypeError) as error:
+                self._ledger.lose_other("manifest", f"{type(error).__name__}: {error}")
+                manifest.drops, manifest.complete = self._ledger.total(), False
+            atexit.unregister(self._close_at_exit)
+            return manifest
+
+    def _count_unaccounted(self) -> None:
+        """Make the count exact even if the writing thread died of something unforeseen."""
+        known = [(entry.first_seq, entry.last_seq) for entry in self._committer.segments if entry.table == "events"]
+        for first, last in complement([*known, *self._ledger.total().ranges], self._intake.next_seq):
+            self._ledger.lose(first, last, "writer-died")
+
+    def _close_at_exit(self) -> None:
+        self.close(ended="unknown")
+
+    # The writing thread.
+
+    def _run(self) -> None:
+        _block_signals()
+        flushed_ticket = 0
+        due_s = self._started_s + STALE_S
+        try:
+            while True:
+                taken = self._intake.take(max(0.0, due_s - time.monotonic()))
+                self._add(taken)
+                if taken.window_ended:
+                    due_s = min(due_s, self._last_commit_s + self._pause_s())
+                wanted = taken.closing or taken.pressed or taken.flush_ticket > flushed_ticket
+                if wanted or time.monotonic() >= due_s:
+                    self._commit()
+                    due_s = time.monotonic() + STALE_S
+                flushed_ticket = taken.flush_ticket
+                self._intake.flushed(flushed_ticket)
+                if taken.closing:
+                    return
+        finally:
+            self._intake.abandon()
+
+    def _add(self, taken: Taken) -> None:
+        committer, intake = self._committer, self._intake
+        committer.add_interned(taken)
+        rows, unreleased = taken.events, taken.event_bytes
+        while rows:
+            part, rows = rows[:ADD_EVENTS], rows[ADD_EVENTS:]
+            share = unreleased * len(part) // (len(part) + len(rows))
+            before = committer.held_bytes
+            committer.add_events(part)
+            unreleased -= share
+            intake.release(share - (committer.held_bytes - before))
+            if committer.num_events >= self._segment_events or committer.num_slots >= self._segment_slots:
+                self._commit()
+
+    def _pause_s(self) -> float:
+        return min(FLUSH_PAUSE_MAX_S, max(FLUSH_PAUSE_MIN_S, FLUSH_PAUSE_SHARE * (time.monotonic() - self._started_s)))
+
+    def _commit(self) -> None:
+        held = self._committer.held_bytes
+        if self._committer.pending:
+            self._committer.commit()
+        self._last_commit_s = time.monotonic()
+        self._intake.release(held)
+
+    def _after_fork_in_child(self) -> None:
+        """The child has no writing thread and must not touch the parent's files."""
+        self._intake.reset_after_fork()
+        self._ledger.reset_after_fork()
+        self._close_lock = threading.RLock()
+        with contextlib.suppress(OSError):
+            self._index.close()
+
+
+def _block_signals() -> None:
+    """Leave signals to the training's own threads, which are woken by them as they would be without us."""
+    if hasattr(signal, "pthread_sigmask"):
+        faults = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT}
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - faults)
+
+
+def _disarm_children() -> None:
+    for writer in list(_live):
+        writer._after_fork_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disarm_children)
