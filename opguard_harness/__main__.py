@@ -1,0 +1,52 @@
+"""Console script: everything that can fail, import errors included, fails inside ``main`` and ends in code 2.
+
+Only the standard library is imported at module level, so that a broken installation still gets an answer instead of a
+traceback and exit code 1, which means "diverged" here.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+EXIT_ERROR = 2
+EXIT_INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        arguments: Command line without the program's name; None reads ``sys.argv``.
+
+    Returns:
+        0, 1 (diverged only), 2 (any error), 3 (inconclusive) or 130 (interrupted).
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        from opguard_harness.edge import run
+
+        return run(words)
+    except KeyboardInterrupt:
+        return _last_resort(words, "interrupted", "Interrupted.", "Run the command again.", EXIT_INTERRUPTED)
+    except BaseException as error:  # noqa: BLE001 - the outermost edge: an installation too broken to report through `edge`
+        text = f"{type(error).__name__}: {error}"
+        return _last_resort(words, "internal", text, "Install opguard-mcp again: pip install --force-reinstall opguard-mcp", EXIT_ERROR)
+
+
+def _last_resort(words: Sequence[str], slug: str, text: str, fix: str, code: int) -> int:
+    """Answer with the standard library alone; a closed stream is the last thing that may still go wrong."""
+    answer = json.dumps({"schema": 1, "verdict": None, "error": {"slug": slug, "text": text, "fix": fix}})
+    try:
+        sys.stderr.write(f"opguard-harness: {text} {fix} [{slug}]\n")
+        if "--json" in words:
+            sys.stdout.write(answer + "\n")
+            sys.stdout.flush()
+    except (OSError, ValueError):
+        return code
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The answer of ``compare``: its JSON schema, the validator, and turning values into plain JSON."""

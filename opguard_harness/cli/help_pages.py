@@ -1,0 +1,22 @@
+"""`explain`: the longer texts of the folder prompts/, which agents get as prompts as well."""
+
+from __future__ import annotations
+
+import typer
+
+from opguard_harness.cli.outcome import Outcome
+
+HELP = "Print a longer text: how to investigate, how to read a verdict."
+
+
+def explain(topic: str = typer.Argument("", metavar="[TOPIC]", help="Without one, the topics are listed.")) -> Outcome:
+    """Print one text, or the list of texts."""
+    from opguard_harness.errors import UsageError
+    from opguard_harness.shipped import prompt_text, prompt_topics
+
+    topics = prompt_topics()
+    if not topic:
+        return Outcome("\n".join(topics))
+    if topic not in topics:
+        raise UsageError(f"There is no text {topic!r}.", hint=f"Topics: {', '.join(topics)}.")
+    return Outcome(prompt_text(topic).rstrip("\n"))

@@ -1,0 +1,156 @@
+"""Folders a comparison makes: the finished result by rename, private copies, and the removal of both.
+
+Whatever is half done lies under a name that says so; on an interrupt nothing of it stays.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import stat
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from opguard_harness.config import MIN_FREE_BYTES, cache_dir, fresh_name, private_dir, runs_dir
+from opguard_harness.errors import OutRefused, SpaceShort
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ignore interrupts for a moment: removing a folder half-way would leave what an interrupt must not leave."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if threading.current_thread() is threading.main_thread() else ()
+    before = [(number, signal.signal(number, signal.SIG_IGN)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+
+
+def choose_out(out: Path | None, folders: Sequence[Path]) -> Path:
+    """The absolute folder that will hold the results.
+
+    Args:
+        out: What the user named, or None for a new folder under the state folder.
+        folders: Folders of both sides; the result may not lie in them.
+
+    Raises:
+        OutRefused: It is not absent or empty, or lies inside a side.
+    """
+    final = (private_dir(runs_dir()) / fresh_name("compare") if out is None else out.expanduser()).resolve()
+    for folder in folders:
+        if final.is_relative_to(folder.resolve()):
+            raise OutRefused(
+                f"The results would lie in {final}, inside the side {folder}; a comparison never writes there.",
+                hint="Name a folder elsewhere with --out.",
+            )
+    if final.exists() and (not final.is_dir() or any(final.iterdir())):
+        raise OutRefused(f"--out {final} exists and is not an empty folder.", hint="Name a folder that is absent or empty, or remove it.")
+    return final
+
+
+class Results:
+    """A result folder that appears under its name only when it is whole.
+
+    Use as a context manager: without ``finish`` everything is removed, or kept beside the final name as
+    ``<name>.failed`` when ``keep`` was called and the reason was not an interrupt.
+    """
+
+    def __init__(self, final: Path) -> None:
+        """Remember the final name; nothing is made yet."""
+        self.final = final
+        self.partial = final.with_name(f".{final.name}.partial-{os.getpid()}-{secrets.token_hex(3)}")
+        self._made_parents: list[Path] = []
+        self._keep = False
+        self.failed: Path | None = None
+
+    def __enter__(self) -> Results:
+        """Make the partial folder, private, after a look at the free space."""
+        parent = self.final.parent
+        while not parent.exists():
+            self._made_parents.append(parent)
+            parent = parent.parent
+        free = shutil.disk_usage(parent).free
+        if free < MIN_FREE_BYTES:
+            raise SpaceShort(f"Only {free // 2**20} MiB are free at {parent}; a comparison wants at least {MIN_FREE_BYTES // 2**20}.")
+        self.partial.mkdir(mode=0o700, parents=True)
+        return self
+
+    def keep(self) -> None:
+        """From here on a failure keeps what there is: a program has run, its output may say why."""
+        self._keep = True
+        self.failed = self._free_name()
+
+    def finish(self) -> Path:
+        """Give the folder its final name."""
+        self.partial.rename(self.final)  # POSIX: an empty folder of that name is replaced
+        return self.final
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        """Remove or set aside what was not finished."""
+        if not self.partial.exists():
+            return
+        with uninterrupted():
+            if self._keep and self.failed is not None and isinstance(error, Exception) and not _is_interrupt(error):
+                self.partial.rename(self.failed)
+                return
+            shutil.rmtree(self.partial, ignore_errors=True)
+            for parent in self._made_parents:
+                if any(parent.iterdir()):
+                    break
+                parent.rmdir()
+
+    def _free_name(self) -> Path:
+        """``<name>.failed``, numbered if there are some already."""
+        names = (self.final.with_name(f"{self.final.name}.failed{suffix}") for suffix in ("", *(f"-{n}" for n in range(2, 10_000))))
+        return next(name for name in names if not name.exists())
+
+
+def _is_interrupt(error: BaseException) -> bool:
+    """Whether an error, or a member of a group, is an interrupt."""
+    members: tuple[BaseException, ...] = getattr(error, "exceptions", ())
+    return type(error).__name__ == "Interrupted" or any(isinstance(m, KeyboardInterrupt) or _is_interrupt(m) for m in members)
+
+
+@contextmanager
+def scratch(stem: str) -> Iterator[Path]:
+    """A private folder in the cache that is removed at the end, whatever happens."""
+    folder = private_dir(private_dir(cache_dir()) / "scratch") / fresh_name(stem)
+    folder.mkdir(mode=0o700)
+    try:
+        yield folder
+    finally:
+        with uninterrupted():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def private_copy(source: Path, target: Path) -> Path:
+    """Copy a side's folder, so that a second run does not meet what the first one left; links stay links.
+
+    Raises:
+        SpaceShort: The copy would not fit.
+    """
+    wanted = sum(path.lstat().st_size for path in source.rglob("*") if not path.is_dir())
+    free = shutil.disk_usage(target.parent).free
+    if wanted + MIN_FREE_BYTES > free:
+        raise SpaceShort(
+            f"A private copy of {source} needs {wanted // 2**20} MiB; {free // 2**20} MiB are free at {target.parent}.",
+            hint="Set XDG_CACHE_HOME to a folder on a larger disk.",
+        )
+    shutil.copytree(source, target, symlinks=True, ignore=_not_copied)
+    return target
+
+
+def _not_copied(folder: str, names: list[str]) -> list[str]:
+    """Byte code (it is made again) and what has no content to copy: sockets, pipes, devices."""
+    return [name for name in names if name == "__pycache__" or not _has_content(Path(folder, name))]
+
+
+def _has_content(path: Path) -> bool:
+    """Whether a path is a file, a folder or a link."""
+    mode = path.lstat().st_mode
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)

@@ -1,0 +1,104 @@
+"""The main job: two sides in, one checked answer out.
+
+Order: resolve both sides (and copy what must be copied) before anything runs; run the reference, then the suspect; judge
+the traces; check the answer against its schema; give the result folder its name. Only then is there an answer.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from opguard_harness.answer.plain import dumps, plain
+from opguard_harness.answer.schema import checked
+from opguard_harness.compare.folders import Results, choose_out, scratch
+from opguard_harness.compare.interpreter import Interpreter, find
+from opguard_harness.compare.launching import SideRun, run_side
+from opguard_harness.compare.processes import Interrupts
+from opguard_harness.compare.request import CaptureRequest, CompareRequest
+from opguard_harness.compare.sides import ProgramSide, Side, TraceSide, resolve
+from opguard_harness.report.progress import Progress
+
+ANSWER_FILE = "answer.json"
+
+
+def compare(request: CompareRequest, progress: Progress) -> dict[str, Any]:
+    """Run or read both sides and compare them.
+
+    Args:
+        request: The comparison.
+        progress: Where to say what goes on.
+
+    Returns:
+        The documented answer, checked; it also lies in ``answer.json`` under the result folder.
+
+    Raises:
+        OpGuardError: Anything that kept a verdict from being given.
+    """
+    began = time.monotonic()
+    with scratch("compare") as temporary:
+        sides = resolve(request, temporary)
+        final = choose_out(request.out, [side.origin if isinstance(side, ProgramSide) else side.trace for side in sides])
+        interpreter = _interpreter(sides, request.capture, progress)
+        with Results(final) as results:
+            runs = _run_all(sides, interpreter, request.capture, results, progress)
+            progress.say("comparing the traces")
+            answer = _judge(runs, results.partial, final, request, began)
+            (results.partial / ANSWER_FILE).write_text(dumps(answer, indent=1) + "\n", "ascii")
+            results.finish()
+    return answer
+
+
+def _interpreter(sides: tuple[Side, Side], capture: CaptureRequest, progress: Progress) -> Interpreter | None:
+    """The training's interpreter, if anything is to be run; a pair we never tested is said aloud."""
+    if not any(isinstance(side, ProgramSide) for side in sides):
+        return None
+    interpreter = find(capture.python)
+    if interpreter.untested():
+        progress.say(f"note: {interpreter.untested()}")
+    return interpreter
+
+
+def _run_all(
+    sides: tuple[Side, Side], interpreter: Interpreter | None, capture: CaptureRequest, results: Results, progress: Progress
+) -> tuple[SideRun, SideRun]:
+    """Run what is to be run, one side after the other."""
+
+    async def both(interrupts: Interrupts) -> list[SideRun]:
+        runs = []
+        for side in sides:
+            if isinstance(side, TraceSide):
+                runs.append(SideRun(side.name, side.trace, None, 0.0))
+                continue
+            assert interpreter is not None, "a program side has an interpreter"
+            results.keep()
+            folder = results.partial / side.name
+            runs.append(await run_side(side, interpreter, capture, folder, interrupts=interrupts, progress=progress))
+        return runs
+
+    with Interrupts() as interrupts:
+        reference, suspect = anyio.run(partial(both, interrupts))
+    return reference, suspect
+
+
+def _judge(runs: tuple[SideRun, SideRun], partial_dir: Path, final: Path, request: CompareRequest, began: float) -> dict[str, Any]:
+    """Have the traces judged and complete the answer."""
+    from opguard_harness.compare.judging import judge  # the readers of traces cost a second to import
+
+    answer = plain(judge(runs[0], runs[1], request.capture))
+    answer["trace"] = {run.name: str(_final_place(run.trace, partial_dir, final)) for run in runs}
+    answer["seconds"] = {
+        **answer["seconds"],
+        **{run.name: round(run.seconds, 3) for run in runs},
+        "total": round(time.monotonic() - began, 3),
+    }
+    return checked(answer)
+
+
+def _final_place(path: Path, partial_dir: Path, final: Path) -> Path:
+    """Where a file of the unfinished results will lie."""
+    return final / path.relative_to(partial_dir) if path.is_relative_to(partial_dir) else path

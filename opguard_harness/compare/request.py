@@ -1,0 +1,97 @@
+"""What a comparison is asked to do, as plain data; the shell and the tools build it, the pipeline carries it out."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from opguard_core.errors import ConfigError, UnknownOption
+from opguard_core.ids import MODES
+from opguard_core.plan.config import parse_steps
+
+
+@dataclass(frozen=True)
+class SideRequest:
+    """One side as named by the user.
+
+    Attributes:
+        path: Folder of the program, a Python script, or an existing trace directory.
+        args: Words appended to the command line of this side.
+        env: Variables set for this side on top of the harness's own environment.
+        commit: Commit of the folder's repository to run instead of what lies there; empty for none.
+    """
+
+    path: Path
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = field(default_factory=dict)
+    commit: str = ""
+
+
+@dataclass(frozen=True)
+class CaptureRequest:
+    """How the programs are observed.
+
+    Attributes:
+        mode: One of ``ids.MODES``.
+        steps: Half-open window of 0-based steps, or None for all.
+        deterministic: Apply the determinism knobs in both programs.
+        python: The training's interpreter; None looks for one.
+        timeout_s: Seconds each side may run; None for no limit.
+    """
+
+    mode: str = "full"
+    steps: tuple[int, int] | None = None
+    deterministic: bool = False
+    python: Path | None = None
+    timeout_s: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no launch can honour."""
+        if self.mode not in MODES:
+            raise UnknownOption(f"--mode {self.mode!r} is not one of {', '.join(MODES)}.", hint=f"Use one of: {', '.join(MODES)}.")
+        if self.timeout_s is not None and not self.timeout_s > 0:
+            raise ConfigError(f"--timeout {self.timeout_s} leaves no time to run.", hint="Give a positive number of seconds.")
+
+
+@dataclass(frozen=True)
+class CompareRequest:
+    """A whole comparison. ``argv`` None means the default command."""
+
+    reference: SideRequest
+    suspect: SideRequest
+    capture: CaptureRequest = CaptureRequest()
+    argv: tuple[str, ...] | None = None
+    out: Path | None = None
+
+
+def split_words(text: str, option: str) -> tuple[str, ...]:
+    """Split an option's value the way a shell does.
+
+    Raises:
+        ConfigError: A quotation is not closed.
+    """
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise ConfigError(f"{option} {text!r} does not split into words: {error}.", hint="Close each quotation mark.") from error
+
+
+def split_env(pairs: list[str], option: str) -> dict[str, str]:
+    """Read ``K=V`` pairs; the last one of a name wins.
+
+    Raises:
+        ConfigError: A pair has no name or no ``=``.
+    """
+    result = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name or "\0" in pair:
+            raise ConfigError(f"{option} {pair!r} is not K=V.", hint=f"Write {option} NAME=VALUE; repeat the option for more.")
+        result[name] = value
+    return result
+
+
+def steps_of(text: str) -> tuple[int, int] | None:
+    """Read ``--steps``; an empty text means all steps."""
+    return parse_steps(text) if text else None

@@ -1,0 +1,162 @@
+"""Tools about comparisons: pair two stored runs, and read what a comparison found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from opguard_harness.tools.declaration import Evidence, Next, Result, Tool, argument
+
+_NEAR_SHOWN = 4
+_STACK_SHOWN = 6
+
+
+@dataclass(frozen=True)
+class AlignArguments:
+    reference: str = argument("The run that is right: an id of `list_runs`, or a trace directory.")
+    suspect: str = argument("The run in question: an id of `list_runs`, or a trace directory.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlignResult(Result):
+    comparison: str
+    verdict: str
+    prefix: dict[str, Any]
+    compared: dict[str, Any]
+    contract: list[dict[str, Any]] = field(default_factory=list)
+    reasons: list[dict[str, Any]] = field(default_factory=list)
+
+
+def align(arguments: AlignArguments) -> AlignResult:
+    """Pair the boundaries of two stored runs and certify what is equal."""
+    from opguard_harness.compare.pipeline import compare
+    from opguard_harness.compare.request import CompareRequest, SideRequest
+    from opguard_harness.report.progress import Silent
+    from opguard_harness.workspace.stored import new_comparison, trace_of
+
+    out = new_comparison()
+    request = CompareRequest(SideRequest(trace_of(arguments.reference)), SideRequest(trace_of(arguments.suspect)), out=out)
+    answer = compare(request, Silent())
+    prefix = answer["prefix"]
+    summary = f"{answer['verdict']}: {prefix['pairs']} pairs of boundaries are equal before the first difference that matters."
+    if answer["verdict"] == "identical":
+        summary = f"identical: {prefix['pairs']} pairs of boundaries are equal."
+    return AlignResult(
+        summary=summary,
+        comparison=out.name,
+        verdict=answer["verdict"],
+        prefix=prefix,
+        compared=answer["compared"],
+        contract=answer["contract"][:20],
+        reasons=answer["reasons"],
+        next=[Next("first_difference", {"comparison": out.name}, "where they part, with both sources")],
+    )
+
+
+@dataclass(frozen=True)
+class FirstDifferenceArguments:
+    comparison: str = argument("A comparison: an id of `list_runs`, or its result folder.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstDifferenceResult(Result):
+    verdict: str
+    pivot: dict[str, Any] | None = None
+    excerpts: dict[str, str] = field(default_factory=dict)
+    reasons: list[dict[str, Any]] = field(default_factory=list)
+    isolated: int = 0
+    text: str = ""
+
+
+def first_difference(arguments: FirstDifferenceArguments) -> FirstDifferenceResult:
+    """Read the verdict of a comparison, with the source of both sides at the first difference."""
+    from opguard_harness.report.short import short_answer
+    from opguard_harness.workspace.excerpt import excerpts
+    from opguard_harness.workspace.stored import answer_of
+
+    answer = answer_of(arguments.comparison)
+    pivot = answer["pivot"]
+    lines = short_answer(answer)
+    return FirstDifferenceResult(
+        summary=_summary(answer),
+        verdict=answer["verdict"],
+        pivot=_shortened(pivot) if pivot else None,
+        excerpts=excerpts(answer) if pivot else {},
+        reasons=answer["reasons"][:8],
+        isolated=len(answer["isolated"]),
+        text="\n".join(lines),
+        evidence=_evidence(answer) if pivot else [],
+        next=_following(answer),
+    )
+
+
+def _summary(answer: dict[str, Any]) -> str:
+    """The sentence an engineer would quote; only strict words of ours, no text that a run controls."""
+    pivot = answer["pivot"]
+    if answer["verdict"] == "diverged":
+        return f"diverged at step {pivot['step']}, {pivot['phase']}, rank {pivot['rank']}; origin: {pivot['origin']}."
+    if answer["verdict"] == "identical":
+        return f"identical over {answer['prefix']['pairs']} pairs of boundaries."
+    return f"inconclusive: {', '.join(reason['slug'] for reason in answer['reasons'])}."
+
+
+def _shortened(pivot: dict[str, Any]) -> dict[str, Any]:
+    """The pivot with what a reader needs first; the whole one is in answer.json."""
+    stack = {
+        side: [{key: place[key] for key in ("file", "line", "function", "text")} for place in frames[-_STACK_SHOWN:]] if frames else None
+        for side, frames in pivot["stack"].items()
+    }
+    return {**pivot, "stack": stack, "near": pivot["near"][:_NEAR_SHOWN]}
+
+
+def _evidence(answer: dict[str, Any]) -> list[Evidence]:
+    """The two events of the pivot, as places in the traces."""
+    pivot = answer["pivot"]
+    found = []
+    for side in ("reference", "suspect"):
+        seq = (pivot.get("seq") or {}).get(side)
+        if seq is not None:
+            uri = f"{answer['trace'][side]}#rank={pivot['rank']}&seq={seq}"
+            found.append(Evidence(f"{side}:{pivot['rank']}:{seq}", uri, f"{pivot['operator']} {pivot['slot']}"))
+    return found
+
+
+def _following(answer: dict[str, Any]) -> list[Next]:
+    """What to look at now."""
+    pivot = answer["pivot"]
+    if pivot is None:
+        return []
+    return [
+        Next(
+            "show_source",
+            {"run": answer["trace"][side], "file": pivot[side]["file"], "line": pivot[side]["line"]},
+            f"read the {side} around it",
+        )
+        for side in ("suspect", "reference")
+        if pivot[side] is not None
+    ]
+
+
+TOOLS = (
+    Tool(
+        name="align",
+        group="compare",
+        text="Pair the boundaries of two stored runs and certify how far they are equal. Use it after two `run_guarded` calls; it stores a "
+        "comparison that `first_difference` reads.",
+        arguments=AlignArguments,
+        result=AlignResult,
+        run=align,
+        read_only=False,
+        idempotent=False,
+    ),
+    Tool(
+        name="first_difference",
+        group="compare",
+        text="Say where two runs part: verdict, place, both sources, origin and what to do next. Use it on any stored "
+        "comparison; one call is often enough.",
+        arguments=FirstDifferenceArguments,
+        result=FirstDifferenceResult,
+        run=first_difference,
+        read_only=True,
+    ),
+)

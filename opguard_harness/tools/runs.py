@@ -1,0 +1,198 @@
+"""Tools about runs: what there is, a look before a long run, one observed run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from opguard_harness.errors import InvalidArguments
+from opguard_harness.tools.declaration import Next, Result, Tool, Truncated, argument
+
+_PROGRAMS = ("python", "python3", "torchrun", "accelerate")
+
+
+@dataclass(frozen=True)
+class ListRunsArguments:
+    limit: int = argument("Rows to return, newest first.", 20, ge=1, le=200)
+    cursor: str = argument("`cursor` of the previous answer, to go on.", "")
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One entry of the state folder. ``kind``: "compare" (two sides and a verdict) or "run" (one trace)."""
+
+    id: str
+    kind: str
+    path: str
+    verdict: str
+    mode: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListRunsResult(Result):
+    runs: list[RunRow] = field(default_factory=list)
+
+
+def list_runs(arguments: ListRunsArguments) -> ListRunsResult:
+    """List what the state folder holds."""
+    from opguard_harness.workspace.stored import stored_runs
+
+    rows = stored_runs()
+    names = [row.id for row in rows]
+    if arguments.cursor and arguments.cursor not in names:
+        raise InvalidArguments(
+            f"list_runs: cursor {arguments.cursor[:80]!r} is not the id of a run.", hint="Leave the cursor out to start over."
+        )
+    first = names.index(arguments.cursor) + 1 if arguments.cursor else 0
+    page = [RunRow(row.id, row.kind, str(row.path), row.verdict, row.mode) for row in rows[first : first + arguments.limit]]
+    cut = Truncated(len(page), len(rows), page[-1].id) if first + len(page) < len(rows) else None
+    comparisons = [row for row in page if row.kind == "compare"]
+    following = [Next("first_difference", {"comparison": comparisons[0].id}, "what the newest comparison found")] if comparisons else []
+    return ListRunsResult(summary=f"{len(rows)} stored runs and comparisons.", runs=page, truncated=cut, next=following)
+
+
+@dataclass(frozen=True)
+class RunGuardedArguments:
+    folder: str = argument("Folder the program runs in.")
+    command: list[str] = argument("Command line; `python` means the training Python.", ["python", "train.py"], min_length=1)
+    python: str = argument("Training Python: a path or a name on PATH; empty looks for one.", "")
+    mode: str = argument("How much is read: verify, full or trusted.", "full", pattern="^(verify|full|trusted)$")
+    steps: str = argument("Window A:B of 0-based steps, B not included; empty for all.", "", pattern=r"^(\d+:\d+)?$")
+    deterministic: bool = argument("Apply the determinism settings and record them.", False)
+    env: list[str] = argument("Variables for the program, each NAME=VALUE.", [])
+    timeout_s: float = argument("Seconds it may run; 0 for no limit.", 0.0, ge=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunGuardedResult(Result):
+    run: str
+    trace: str
+    exit: int | None
+    seconds: float
+    contents: dict[str, Any] = field(default_factory=dict)
+
+
+def run_guarded(arguments: RunGuardedArguments) -> RunGuardedResult:
+    """Run one program once, in its own folder, under capture."""
+    from opguard_harness.workspace.guarded import capture_once
+
+    stored, run, contents = capture_once(
+        Path(arguments.folder),
+        program(arguments.command),
+        capture_request(arguments),
+        env=arguments.env,
+    )
+    summary = f"Run {stored.name} ended with {run.exit_code} and left {contents['events']} boundaries of {contents['ranks']} rank(s)."
+    following = [Next("align", {"reference": stored.name, "suspect": "<another run>"}, "compare it with another run")]
+    return RunGuardedResult(
+        summary=summary,
+        run=stored.name,
+        trace=str(stored / "trace"),
+        exit=run.exit_code,
+        seconds=round(run.seconds, 3),
+        contents=contents,
+        next=following,
+    )
+
+
+@dataclass(frozen=True)
+class LaunchPreflightArguments:
+    reference: str = argument("Folder of the reference program.")
+    suspect: str = argument("Folder of the suspect program.")
+    command: list[str] = argument("Command line of both; `python` means the training Python.", ["python", "train.py"], min_length=1)
+    python: str = argument("Training Python: a path or a name on PATH; empty looks for one.", "")
+    steps: str = argument("Window A:B of steps to look at.", "0:1", pattern=r"^\d+:\d+$")
+    timeout_s: float = argument("Seconds each side may run; what it left until then is used.", 120.0, gt=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchPreflightResult(Result):
+    contract: list[dict[str, Any]] = field(default_factory=list)
+    common: dict[str, Any] = field(default_factory=dict)
+    sides: dict[str, Any] = field(default_factory=dict)
+
+
+def launch_preflight(arguments: LaunchPreflightArguments) -> LaunchPreflightResult:
+    """Run the first steps of both sides in private copies; report contract differences and common boundaries."""
+    from opguard_harness.workspace.preflight import preflight
+
+    found = preflight(Path(arguments.reference), Path(arguments.suspect), program(arguments.command), capture_request(arguments))
+    arithmetic = [item for item in found.contract if item["severity"] == "arithmetic"]
+    summary = (
+        f"{found.common['shared']} boundaries are common, {found.common['only_reference']} only in the reference, "
+        f"{found.common['only_suspect']} only in the suspect; {len(found.contract)} contract differences, "
+        f"{len(arithmetic)} of them change arithmetic."
+    )
+    why = "settings that change arithmetic differ: make them equal first" if arithmetic else "both sides look comparable"
+    following = [Next("run_guarded", {"folder": arguments.reference, "command": list(arguments.command)}, why)]
+    return LaunchPreflightResult(summary=summary, contract=found.contract, common=found.common, sides=found.sides, next=following)
+
+
+def program(command: list[str]) -> tuple[str, ...]:
+    """The command line, if its program is one that tools may start.
+
+    Raises:
+        InvalidArguments: It starts something else, or code given on the command line.
+    """
+    if command[0] not in _PROGRAMS:
+        raise InvalidArguments(
+            f"command: a tool starts {', '.join(_PROGRAMS)} and nothing else (got {command[0][:60]!r}).",
+            hint="Start other programs yourself with `opguard-harness compare ... -- ARGV`.",
+        )
+    if command[0] in ("python", "python3"):
+        options = [word for word in command[1:2] if word.startswith("-") and not word.startswith("-m")]
+        if options:
+            raise InvalidArguments(f"command: {options[0][:60]!r} is not a script or -m MODULE.", hint="Put the code into a script.")
+    return tuple(command)
+
+
+def capture_request(arguments: Any) -> Any:
+    """How to observe, from the arguments that the launching tools share."""
+    from opguard_harness.compare.request import CaptureRequest, steps_of
+
+    return CaptureRequest(
+        mode=getattr(arguments, "mode", "full"),
+        steps=steps_of(arguments.steps),
+        deterministic=getattr(arguments, "deterministic", False),
+        python=Path(arguments.python) if arguments.python else None,
+        timeout_s=arguments.timeout_s or None,
+    )
+
+
+TOOLS = (
+    Tool(
+        name="launch_preflight",
+        group="runs",
+        text="Run the first steps of both sides in private copies and say what they share. Use it before a long comparison: "
+        "it lists contract differences by severity and the boundaries that both sides have.",
+        arguments=LaunchPreflightArguments,
+        result=LaunchPreflightResult,
+        run=launch_preflight,
+        read_only=False,
+        destructive=True,
+        open_world=True,
+    ),
+    Tool(
+        name="run_guarded",
+        group="runs",
+        text="Run one training once, in its own folder, with every operator boundary observed. Use it to capture a run now and compare it "
+        "later with `align`.",
+        arguments=RunGuardedArguments,
+        result=RunGuardedResult,
+        run=run_guarded,
+        read_only=False,
+        destructive=True,
+        idempotent=False,
+        open_world=True,
+    ),
+    Tool(
+        name="list_runs",
+        group="runs",
+        text="List stored runs and comparisons, newest first. Use it to find the id that the other tools take.",
+        arguments=ListRunsArguments,
+        result=ListRunsResult,
+        run=list_runs,
+        read_only=True,
+    ),
+)

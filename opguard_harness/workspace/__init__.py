@@ -1,0 +1,1 @@
+"""Runs and comparisons on disk: finding them, making new ones, reading what they hold."""

@@ -1,0 +1,68 @@
+"""Capture one run and keep it in the state folder."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from opguard_harness.compare.folders import Results, choose_out
+from opguard_harness.compare.interpreter import find
+from opguard_harness.compare.launching import SideRun, run_side
+from opguard_harness.compare.processes import Interrupts
+from opguard_harness.compare.request import CaptureRequest, split_env
+from opguard_harness.compare.sides import ProgramSide
+from opguard_harness.errors import SideNotFound
+from opguard_harness.report.progress import Silent
+from opguard_harness.workspace.contents import contents
+from opguard_harness.workspace.stored import new_run
+
+
+def capture_once(folder: Path, argv: tuple[str, ...], capture: CaptureRequest, *, env: list[str]) -> tuple[Path, SideRun, dict[str, Any]]:
+    """Run a program once in its own folder.
+
+    Args:
+        folder: Its working directory.
+        argv: Its command line, with the interpreter still spelled ``python``.
+        capture: How to observe it.
+        env: ``NAME=VALUE`` pairs for it.
+
+    Returns:
+        The stored run's folder, the run, and what its trace holds.
+
+    Raises:
+        OpGuardError: It could not be captured.
+    """
+    side = ProgramSide("run", existing_folder(folder), argv, split_env(env, "env"), folder)
+    final = choose_out(new_run(), [side.folder])
+    interpreter = find(capture.python)
+    with Results(final) as results, Interrupts() as interrupts:
+        results.keep()
+        work = partial(run_side, side, interpreter, capture, results.partial / "run", interrupts=interrupts, progress=Silent())
+        run = anyio.run(work)
+        for entry in list((results.partial / "run").iterdir()):
+            entry.rename(results.partial / entry.name)
+        (results.partial / "run").rmdir()
+        results.finish()
+    stored = SideRun(run.name, final / "trace", run.exit_code, run.seconds)
+    return final, stored, _brief(contents(stored.trace))
+
+
+def existing_folder(folder: Path) -> Path:
+    """The absolute folder.
+
+    Raises:
+        SideNotFound: It is not there.
+    """
+    path = folder.expanduser().absolute()
+    if not path.is_dir():
+        raise SideNotFound(f"{path} is not a folder.")
+    return path
+
+
+def _brief(found: dict[str, Any]) -> dict[str, Any]:
+    """The counts that fit into a tool's answer; `trace DIR` shows the rest."""
+    keys = ("mode", "window", "exit", "complete", "torn", "ranks", "events", "tensors", "bytes_on_disk", "bytes_per_tensor", "operators")
+    return {key: found[key] for key in keys}
