@@ -6,8 +6,10 @@ it names code to import, and nothing here imports torch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from opguard_core.errors import ConfigError, UnknownOption
 from opguard_core.ids import MODES
@@ -32,6 +34,9 @@ class RunConfig:
         buffer_bytes: Bound on rows in memory that wait for the writer.
         plan_hash: Digest of what both runs must share (mode, steps, boundaries); two traces compare only if equal.
         argv: The program's own command line, as launched, not redacted.
+        folder: Name of this rank's folder; empty: ``rank-%05d``. Ranks that a captured program starts itself write aside
+            until the launcher, after the end, can tell who was who.
+        facts: Contract facts that the launcher gathered once for all ranks (source tree, commit).
     """
 
     run_dir: Path
@@ -46,6 +51,8 @@ class RunConfig:
     buffer_bytes: int = BUFFER_BYTES
     plan_hash: str = ""
     argv: tuple[str, ...] = ()
+    folder: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse orders that cannot be carried out."""
@@ -63,8 +70,8 @@ class RunConfig:
 
     @property
     def rank_dir(self) -> Path:
-        """Folder of this rank's trace, ``run_dir/rank-%05d``."""
-        return self.run_dir / rank_folder(self.rank)
+        """Folder of this rank's trace inside ``run_dir``."""
+        return self.run_dir / (self.folder or rank_folder(self.rank))
 
 
 def rank_folder(rank: int) -> str:

@@ -1,0 +1,94 @@
+"""Compare two contracts. Pure: dictionaries in, differences out; never fails on a value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from opguard_core.contract.spec import LATE_MARK, SEVERITIES, is_late, rule_of
+
+_NOT_READ = {"unknown": "the run ended before it could be read"}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One fact that the two runs do not share.
+
+    Attributes:
+        key: Contract key.
+        severity: One of ``spec.SEVERITIES``.
+        reference: The reference run's value; None if it has none.
+        suspect: The suspect run's value; None if it has none.
+        why: What follows from it.
+    """
+
+    key: str
+    severity: str
+    reference: Any
+    suspect: Any
+    why: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """The item of an answer's ``contract`` list."""
+        record = asdict(self)
+        record.pop("why")
+        return record
+
+
+def compare(reference: Mapping[str, Any], suspect: Mapping[str, Any]) -> list[Difference]:
+    """Differences between two ranks' contracts, worst first, then by key.
+
+    A value that could not be read on one side tells nothing about the run: that is a cosmetic difference, whatever the
+    key. Unknown on both sides is no difference.
+
+    Args:
+        reference: The reference run's contract, as in a rank manifest.
+        suspect: The suspect run's.
+    """
+    found = []
+    for key in sorted({str(key) for key in reference} | {str(key) for key in suspect}):
+        one, other = _value(reference, key), _value(suspect, key)
+        if _same(one, other) or (_unknown(one) and _unknown(other)):
+            continue
+        rule = rule_of(key)
+        severity = "cosmetic" if _unknown(one) or _unknown(other) else rule.severity
+        found.append(Difference(key, severity, one, other, rule.why))
+    return sorted(found, key=lambda item: (SEVERITIES.index(item.severity), item.key))
+
+
+def compare_ranks(reference: Mapping[int, Mapping[str, Any]], suspect: Mapping[int, Mapping[str, Any]]) -> list[Difference]:
+    """Differences over all ranks that both runs have, each key once: as the lowest rank shows it.
+
+    Args:
+        reference: Contract by rank.
+        suspect: Contract by rank.
+    """
+    found: dict[str, Difference] = {}
+    for rank in sorted(set(reference) & set(suspect)):
+        for difference in compare(reference[rank], suspect[rank]):
+            known = found.get(difference.key)
+            if known is None or SEVERITIES.index(difference.severity) < SEVERITIES.index(known.severity):
+                found[difference.key] = difference
+    return sorted(found.values(), key=lambda item: (SEVERITIES.index(item.severity), item.key))
+
+
+def _value(contract: Mapping[str, Any], key: str) -> Any:
+    if key not in contract and is_late(key) and LATE_MARK not in contract:
+        return _NOT_READ
+    return contract.get(key)
+
+
+def _unknown(value: Any) -> bool:
+    return isinstance(value, Mapping) and set(value) == {"unknown"}
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equality that tells True from 1 and holds for values of any kind, NaN included."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, Mapping):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return bool(one == other) or (one != one and other != other)

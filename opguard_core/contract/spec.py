@@ -1,0 +1,125 @@
+"""What each fact of a contract means for comparing two runs: a table of key patterns, first match wins.
+
+Severities:
+    arithmetic   the same program computes other bits
+    order        the same values are added, or iterated over, in another order; bits may differ
+    environment  nothing known follows for the bits; worth seeing when they do differ
+    cosmetic     differs between any two runs, or is what the comparison is about
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from dataclasses import dataclass
+from functools import lru_cache
+
+SEVERITIES = ("arithmetic", "order", "environment", "cosmetic")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Keys that match ``pattern`` (shell style) differ with this severity, because of ``why``."""
+
+    pattern: str
+    severity: str
+    why: str
+
+
+LATE_MARK = "late"  # present once the late facts were read: at the first optimizer step or at the end
+RULES = (
+    # software
+    Rule("python.version", "environment", "the interpreter does not do the arithmetic"),
+    Rule("python.implementation", "environment", "the interpreter does not do the arithmetic"),
+    Rule("python.executable", "cosmetic", "a path"),
+    Rule("python.flags", "environment", "assertions and hashing may differ"),
+    Rule("torch.version", "arithmetic", "other kernels"),
+    Rule("torch.git", "arithmetic", "other kernels"),
+    Rule("torch.build", "arithmetic", "other compiler flags or math libraries"),
+    Rule("torch.*", "arithmetic", "another GPU library brings other kernels"),
+    Rule("package.triton", "arithmetic", "it compiles kernels"),
+    Rule("package.apex", "arithmetic", "it brings kernels"),
+    Rule("package.flash-attn", "arithmetic", "it brings kernels"),
+    Rule("package.liger-kernel", "arithmetic", "it brings kernels"),
+    Rule("package.transformer-engine", "arithmetic", "it brings kernels"),
+    Rule("package.xformers", "arithmetic", "it brings kernels"),
+    Rule("package.bitsandbytes", "arithmetic", "it brings kernels"),
+    Rule("package.torchao", "arithmetic", "it brings kernels"),
+    Rule("package.*", "environment", "Python code whose operators are in the trace"),
+    # machine
+    Rule("platform.machine", "arithmetic", "another instruction set"),
+    Rule("platform.*", "environment", "the operating system does not do the arithmetic"),
+    Rule("cpu.capability", "arithmetic", "kernels for another vector width add in other groups"),
+    Rule("cpu.model", "environment", "math libraries pick kernels by processor; cpu.capability covers torch's own"),
+    Rule("cpu.count", "environment", "matters through the number of threads"),
+    Rule("device.name", "arithmetic", "kernels are chosen by device"),
+    Rule("device.capability", "arithmetic", "kernels are chosen by device"),
+    Rule("device.multiprocessors", "order", "sums are split over the multiprocessors"),
+    Rule("device.driver", "environment", "it compiles intermediate code to kernels in rare cases"),
+    Rule("device.uuid", "cosmetic", "another card of the same kind"),
+    # how it was run
+    Rule("run.world_size", "arithmetic", "each rank has another share of the batch, and gradients are summed over other parts"),
+    Rule("run.deterministic", "arithmetic", "deterministic kernels are other kernels"),
+    Rule("run.argv", "environment", "the program decides what its arguments mean"),
+    Rule("threads.intraop", "order", "sums are split among the threads, so partial sums meet in another order"),
+    Rule("threads.interop", "environment", "operators run side by side; each computes the same"),
+    Rule("knobs.*", "arithmetic", "deterministic kernels are other kernels"),
+    # environment variables
+    Rule("env.at_step", "cosmetic", "the same variables later; each is listed on its own"),
+    Rule("env.PYTHONHASHSEED", "order", "sets of strings iterate in another order"),
+    Rule("env.ATEN_CPU_CAPABILITY", "arithmetic", "chooses the vector width of kernels"),
+    Rule("env.MKL_CBWR", "arithmetic", "chooses MKL's code path"),
+    Rule("env.MKL_ENABLE_INSTRUCTIONS", "arithmetic", "chooses MKL's code path"),
+    Rule("env.OPENBLAS_CORETYPE", "arithmetic", "chooses OpenBLAS's kernels"),
+    Rule("env.DNNL_*", "arithmetic", "chooses oneDNN's kernels"),
+    Rule("env.ONEDNN_*", "arithmetic", "chooses oneDNN's kernels"),
+    Rule("env.CUBLAS_WORKSPACE_CONFIG", "order", "chooses how cuBLAS splits sums"),
+    Rule("env.NVIDIA_TF32_OVERRIDE", "arithmetic", "changes the precision of products"),
+    Rule("env.TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "arithmetic", "changes the precision of products"),
+    Rule("env.NVTE_*", "arithmetic", "chooses kernels"),
+    Rule("env.NCCL_ALGO", "order", "the order in which ranks' values are added"),
+    Rule("env.NCCL_PROTO", "order", "how messages are cut into pieces"),
+    Rule("env.NCCL_NTHREADS", "order", "how messages are cut into pieces"),
+    Rule("env.NCCL_M*_NCHANNELS", "order", "how messages are cut into pieces"),
+    Rule("env.NCCL_DEBUG*", "cosmetic", "logging"),
+    Rule("env.TORCH_LOGS", "cosmetic", "logging"),
+    Rule("env.TORCH_SHOW_CPP_STACKTRACES", "cosmetic", "logging"),
+    Rule("env.*_NUM_THREADS", "order", "sums are split among the threads"),
+    Rule("env.CUDA_VISIBLE_DEVICES", "environment", "another card; device.* says whether of the same kind"),
+    Rule("env.*", "environment", "may change how libraries work"),
+    # what the program set
+    Rule("flags.fill_uninitialized_memory", "environment", "unwritten memory is compared by shape only"),
+    Rule("flags.deterministic_warn_only", "environment", "only decides between a warning and an error"),
+    Rule("flags.cudnn.benchmark", "order", "the algorithm is chosen by timing"),
+    Rule("flags.*", "arithmetic", "chooses kernels or precision"),
+    Rule("compile.used", "order", "compiled code fuses and reorders"),
+    # Programs that draw with generators of their own never seed the default one; whether drawn numbers differ is in the events.
+    Rule("seed.torch", "environment", "other random numbers, where the default generator is used at all"),
+    Rule("start.*", "cosmetic", "random state before the program seeded it; unseeded generators differ in any two runs"),
+    Rule("source.*", "cosmetic", "the sources of the two sides are what is being compared"),
+    Rule(LATE_MARK, "cosmetic", "when late facts were read"),
+)
+# What a run that was killed early lacks, which says nothing about it.
+LATE_KEYS = (
+    "flags.*",
+    "threads.*",
+    "seed.*",
+    "compile.*",
+    "device.*",
+    "cpu.capability",
+    "torch.build",
+    "torch.cudnn",
+    "torch.nccl",
+    "env.at_step",
+)
+UNKNOWN_KEY = Rule("*", "environment", "a fact this release does not know")
+
+
+@lru_cache(maxsize=1024)
+def rule_of(key: str) -> Rule:
+    """The rule for one contract key."""
+    return next((rule for rule in RULES if fnmatch.fnmatchcase(key, rule.pattern)), UNKNOWN_KEY)
+
+
+def is_late(key: str) -> bool:
+    """Whether a contract has this key only after its late facts were read."""
+    return any(fnmatch.fnmatchcase(key, pattern) for pattern in LATE_KEYS)

@@ -1,0 +1,81 @@
+"""The command line of ``python -m opguard_core run``; the edge where errors become exit code 2.
+
+Standard library only, so that a training Python that lacks something can be told what.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from opguard_core import __version__
+from opguard_core.errors import ConfigError, OpGuardError, UnknownOption
+from opguard_core.ids import MODES
+from opguard_core.launch.launcher import LaunchOptions, launch
+from opguard_core.plan.config import parse_steps
+
+ERROR_EXIT = 2
+_USAGE = "python -m opguard_core run --out DIR [--mode MODE] [--steps A:B] [--step-offset N] [--deterministic] -- PROGRAM ARG..."
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UnknownOption(f"{message[:1].upper()}{message[1:]}.", hint=f"Usage: {_USAGE}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="python -m opguard_core", usage=_USAGE, description="Run a training under observation.", allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"opguard {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)
+    run = commands.add_parser("run", usage=_USAGE, help="run one program and write its trace", allow_abbrev=False)
+    run.add_argument("--out", type=Path, required=True, metavar="DIR", help="trace directory, absent or empty")
+    run.add_argument("--mode", choices=MODES, default="full", help="what is probed (default: full)")
+    run.add_argument("--steps", metavar="A:B", help="record steps A to B-1 only, 0-based")
+    run.add_argument("--step-offset", type=int, metavar="N", help="updates done before this run began (a resumed run)")
+    run.add_argument("--deterministic", action="store_true", help="apply the determinism knobs in every rank and record them")
+    return parser
+
+
+def parse(argv: Sequence[str]) -> LaunchOptions:
+    """Read the command line; everything behind the first ``--`` is the program's.
+
+    Raises:
+        ConfigError: An option is unknown or cannot be carried out.
+    """
+    words = list(argv)
+    split = words.index("--") if "--" in words else len(words)
+    options = _parser().parse_args(words[:split])
+    program = words[split + 1 :]
+    if not program:
+        raise ConfigError("There is no program to run.", hint=f"Usage: {_USAGE}")
+    if options.step_offset is not None and options.step_offset < 0:
+        raise ConfigError(f"--step-offset {options.step_offset} is negative.", hint="Give the number of updates done before this run.")
+    return LaunchOptions(
+        out=options.out,
+        argv=program,
+        mode=options.mode,
+        steps=None if options.steps is None else parse_steps(options.steps),
+        step_offset=options.step_offset,
+        deterministic=options.deterministic,
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code (the program's, 128+N for signal N, or 2 for an error of ours)."""
+    try:
+        return launch(parse(sys.argv[1:] if argv is None else argv))
+    except OpGuardError as error:
+        say(str(error))
+    except Exception as error:  # noqa: BLE001 - the tool edge: our own mistakes must not look like the program's exit code 1
+        traceback.print_exc()
+        say(f"{type(error).__name__}: {error} This is a mistake in OpGuard. {OpGuardError.hint} [{OpGuardError.slug}]")
+    return ERROR_EXIT
+
+
+def say(text: str) -> None:
+    """One line of ours on the standard error output that we share with the program."""
+    sys.stderr.write(f"opguard: {text}\n")

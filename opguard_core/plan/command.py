@@ -1,0 +1,46 @@
+"""The command line that starts an observed run, for whoever starts one (the harness, scripts, tests).
+
+Standard library only; imports nothing of the training side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+PACKAGE = Path(__file__).parent.parent
+
+
+def launch_argv(
+    python: str | Path,
+    out: str | Path,
+    argv: Sequence[str],
+    *,
+    mode: str = "full",
+    steps: tuple[int, int] | None = None,
+    step_offset: int | None = None,
+    deterministic: bool = False,
+) -> list[str]:
+    """Command line of ``opguard_core run`` around a program's own command line.
+
+    Args:
+        python: Interpreter that runs the launcher; the training's own, so that it can be checked before anything starts.
+        out: The run's trace directory; absent or empty.
+        argv: The program and its arguments; started as they are, never through a shell.
+        mode: One of ``ids.MODES``.
+        steps: Half-open window of 0-based steps.
+        step_offset: Updates done before this run, for a resumed one.
+        deterministic: Apply the determinism knobs in every rank.
+
+    Returns:
+        Words for ``subprocess``. The package is started by its folder, so it need not be installed in ``python``; where it
+        is, ``python -m opguard_core`` means the same.
+    """
+    words = [str(python), str(PACKAGE), "run", "--out", str(out), "--mode", mode]
+    if steps is not None:
+        words += ["--steps", f"{steps[0]}:{steps[1]}"]
+    if step_offset is not None:
+        words += ["--step-offset", str(step_offset)]
+    if deterministic:
+        words.append("--deterministic")
+    return [*words, "--", *argv]
