@@ -115,9 +115,15 @@ def decode_segment(table: str, data: bytes, *, rows: int, path: Path) -> Any:
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         raise refusal(CorruptSegment, "Not a readable Arrow file", path=path, expected=f"a {table} segment", found=str(error)) from error
     for name, column in zip(decoded.column_names, decoded.columns, strict=True):
-        if column.null_count and name not in NULLABLE[table]:
-            raise refusal(CorruptSegment, f"Null in column {name}", path=path, expected="no nulls", found=f"{column.null_count} nulls")
+        if (column.null_count and name not in NULLABLE[table]) or any(_has_inner_null(chunk) for chunk in column.chunks):
+            raise refusal(CorruptSegment, f"Null in column {name}", path=path, expected="no nulls", found="nulls")
     return decoded
+
+
+def _has_inner_null(chunk: Any) -> bool:
+    if pa.types.is_dictionary(chunk.type):
+        return bool(chunk.dictionary.null_count)
+    return pa.types.is_list(chunk.type) and bool(chunk.values.null_count)
 
 
 def _columns(found: Any) -> str:

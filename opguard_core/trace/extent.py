@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,8 +66,10 @@ def _read_manifest(path: Path) -> tuple[RankManifest, TornTail | None]:
     except UnsupportedVersion:
         raise
     except TraceFormatError as error:
-        slug = "manifest-damaged" if file.exists() else "no-manifest"
+        slug = "manifest-damaged" if os.path.lexists(file) else "no-manifest"
         return RankManifest(), TornTail(slug, error.message, 0, str(file))
+    if manifest.rank != int(path.name.rpartition("-")[2]):
+        raise refusal(TraceFormatError, "Manifest of another rank", path=file, expected=path.name, found=f"rank {manifest.rank}")
     if manifest.complete:
         return manifest, None
     return manifest, TornTail("not-finished", f"The writer of {path} did not finish; it was probably killed.", 0, str(file))
@@ -74,7 +77,7 @@ def _read_manifest(path: Path) -> tuple[RankManifest, TornTail | None]:
 
 def _read_index(path: Path) -> tuple[tuple[Group, ...], tuple[tuple[int, int], ...], TornTail | None]:
     file = path / INDEX_NAME
-    if not file.exists() and not file.is_symlink():
+    if not os.path.lexists(file):
         return (), (), TornTail("index-missing", f"There is neither a finished manifest nor an index in {path}.", 0, str(file))
     index = read_index(file)
     return index.groups, tuple(pair for group in index.groups for pair in group.dropped), index.torn
@@ -92,7 +95,7 @@ def _is_whole(path: Path, entry: SegmentEntry) -> bool:
     try:
         status = file.lstat()
     except FileNotFoundError:
-        return False
+        return False  # lost after it was entered in the index
     except OSError as error:
         raise refusal(CorruptSegment, "Cannot look at segment", path=file, expected="a file", found=error.strerror) from error
     if not stat.S_ISREG(status.st_mode):
@@ -106,9 +109,8 @@ def _is_whole(path: Path, entry: SegmentEntry) -> bool:
 
 def _missing(path: Path, entry: SegmentEntry) -> TornTail:
     file = path / entry.file
-    slug = "segment-short" if file.exists() else "segment-missing"
-    found = f"{file.stat().st_size} bytes" if slug == "segment-short" else "nothing"
-    return TornTail(slug, f"Segment {file} is cut: expected {entry.bytes} bytes, found {found}.", 0, str(file))
+    slug = "segment-short" if os.path.lexists(file) else "segment-missing"
+    return TornTail(slug, f"Segment {file} is cut or gone; its {entry.bytes} bytes and all that follows cannot be used.", 0, str(file))
 
 
 def _check_contiguous(path: Path, groups: list[Group], dropped: tuple[tuple[int, int], ...]) -> int:

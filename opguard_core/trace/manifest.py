@@ -164,8 +164,8 @@ def _drops(value: Any, path: Path) -> Drops:
 
 
 def _to_dict(manifest: RunManifest | RankManifest) -> dict[str, Any]:
-    record = {"format": manifest.format, **{f.name: getattr(manifest, f.name) for f in fields(manifest)}}
-    return {**record, **record.pop("extra")}
+    known = {f.name: getattr(manifest, f.name) for f in fields(manifest) if f.name != "extra"}
+    return {"format": manifest.format, **known, **manifest.extra}
 
 
 def _seal(record: dict[str, Any]) -> str:

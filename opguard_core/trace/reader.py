@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ import numpy as np
 from opguard_core.errors import CorruptSegment, NotATrace, TraceFormatError, UnsupportedVersion
 from opguard_core.trace.assemble import WindowAssembler
 from opguard_core.trace.codec import decode_segment
-from opguard_core.trace.columns import StringTables, empty_columns, to_columns
+from opguard_core.trace.columns import Columns, StringTables, empty_columns, to_columns
 from opguard_core.trace.extent import Extent, read_extent
 from opguard_core.trace.files import read_checked
 from opguard_core.trace.index import Group, SegmentEntry
@@ -71,7 +72,7 @@ class Run:
             raise
         except TraceFormatError as error:
             manifest = RunManifest()
-            slug = "manifest-damaged" if (path / MANIFEST_NAME).exists() else "no-manifest"
+            slug = "manifest-damaged" if os.path.lexists(path / MANIFEST_NAME) else "no-manifest"
             torn = TornTail(slug, error.message, 0, str(path / MANIFEST_NAME))
         return cls(path, manifest, torn, {rank: RankTrace.open(folder) for rank, folder in folders.items()})
 
@@ -91,17 +92,17 @@ class Run:
 
 def _rank_folders(path: Path) -> dict[int, Path]:
     try:
-        entries = sorted(path.iterdir())
-    except OSError as error:
-        raise refusal(NotATrace, "Cannot open", path=path, expected="a trace folder", found=error.strerror) from error
-    folders = {int(match.group(1)): entry for entry in entries if (match := _RANK_FOLDER.fullmatch(entry.name)) and entry.is_dir()}
+        named = [(entry, match) for entry in sorted(path.iterdir()) if (match := _RANK_FOLDER.fullmatch(entry.name))]
+        links = [entry for entry, _ in named if entry.is_symlink()]
+        folders = {int(match.group(1)): entry for entry, match in named if entry.is_dir()}
+    except (OSError, ValueError) as error:
+        raise refusal(NotATrace, "Cannot open", path=path, expected="a trace folder", found=str(error)) from error
+    if links:
+        raise refusal(TraceFormatError, "Rank folder is a link", path=links[0], expected="a folder", found="a symbolic link")
     if not folders:
         is_rank = _RANK_FOLDER.fullmatch(path.name)
         hint = "This is the folder of one rank: name the folder around it." if is_rank else "Name the folder that was given to `--out`."
         raise refusal(NotATrace, "No ranks in this folder", path=path, expected="rank-00000 or others", found="none", hint=hint)
-    for folder in folders.values():
-        if folder.is_symlink():
-            raise refusal(TraceFormatError, "Rank folder is a link", path=folder, expected="a folder", found="a symbolic link")
     return folders
 
 
@@ -206,12 +207,26 @@ class RankTrace:
             decoded.append(part)
         return decoded
 
-    def _read_group(self, group: Group) -> tuple[Any, Any, Path]:
-        entry, slots = group.of("events"), group.of("slots")
-        events = to_columns("events", self._read(entry), self.strings) if entry else empty_columns("events")
-        columns = to_columns("slots", self._read(slots), self.strings) if slots else empty_columns("slots")
-        path = self.path / entry.file if entry else self.path
-        return events, columns, path
+    def _read_group(self, group: Group) -> tuple[Columns, Columns, Path]:
+        events = self._read_columns("events", group.of("events"))
+        slots = self._read_columns("slots", group.of("slots"))
+        entry = group.of("events")
+        return events, slots, self.path / entry.file if entry else self.path
+
+    def _read_columns(self, table: str, entry: SegmentEntry | None) -> Columns:
+        if entry is None:
+            return empty_columns(table)
+        columns = to_columns(table, self._read(entry), self.strings)
+        first, last = int(columns["seq"][0]), int(columns["seq"][-1])
+        if (first, last) != (entry.first_seq, entry.last_seq):
+            raise refusal(
+                CorruptSegment,
+                "Segment of other events",
+                path=self.path / entry.file,
+                expected=f"seq {entry.first_seq} to {entry.last_seq}",
+                found=f"{first} to {last}",
+            )
+        return columns
 
     @functools.lru_cache(maxsize=2)  # noqa: B019 - a trace lives as long as its investigation, and holds two segments at most
     def _group_table(self, position: int) -> WindowTable:

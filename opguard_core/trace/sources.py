@@ -7,6 +7,7 @@ renames it over the target, and all of them hold the same bytes.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def write_source(directory: Path, digest: str, text: str) -> None:
     if hashlib.sha256(data).hexdigest() != digest:
         raise ValueError(f"source text does not have the digest {digest!r}")
     path = directory / f"{digest}.py"
-    if path.exists():
+    if os.path.lexists(path):
         return
     directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
     write_atomic(path, data)
@@ -61,7 +62,7 @@ def read_source(directory: Path, digest: str) -> str:
     path = directory / f"{digest}.py"
     if not _DIGEST.fullmatch(digest):
         raise refusal(TraceFormatError, "Bad source digest", path=directory, expected="64 hex digits", found=digest, slug="source-missing")
-    if not path.exists():
+    if not os.path.lexists(path):
         raise refusal(TraceFormatError, "Source not in the trace", path=path, expected="a file", found="nothing", slug="source-missing")
     data = read_checked(path, limit=MAX_SOURCE_BYTES)
     found = hashlib.sha256(data).hexdigest()

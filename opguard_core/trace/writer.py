@@ -86,7 +86,7 @@ class TraceWriter:
         segment_events: int = SEGMENT_EVENTS,
         segment_slots: int = SEGMENT_SLOTS,
     ) -> None:
-        self.directory = Path(directory)
+        self.directory = Path(directory).absolute()  # the training may change its working directory
         self._pid = os.getpid()
         self._manifest = RankManifest(
             rank=rank,
@@ -101,14 +101,14 @@ class TraceWriter:
         self._intake = Intake(buffer_bytes, when_full, self._ledger)
         self._committer = Committer(
             self.directory,
-            Path(sources) if sources is not None else self.directory.parent / SOURCES_NAME,
+            Path(sources).absolute() if sources is not None else self.directory.parent / SOURCES_NAME,
             self._index,
             self._ledger,
             self._manifest.compression,
         )
         self._segment_events = segment_events
         self._segment_slots = segment_slots
-        self._closed = False
+        self._finished = False
         self._close_lock = threading.RLock()
         self._started_s = time.monotonic()
         self._last_commit_s = self._started_s
@@ -121,7 +121,8 @@ class TraceWriter:
 
     def _claim(self) -> IndexWriter:
         try:
-            self.directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+            self.directory.parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+            self.directory.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
             index = IndexWriter(
                 self.directory, {"format": FORMAT_VERSION, "rank": self._manifest.rank, "world_size": self._manifest.world_size}
             )
@@ -197,17 +198,19 @@ class TraceWriter:
         """
         assert ended in ENDED, ended
         with self._close_lock:
-            if self._closed or os.getpid() != self._pid:
+            if self._finished or os.getpid() != self._pid:
                 return self._manifest
-            self._closed = True
             self._intake.close()
             self._thread.join()
+            if self._finished:  # by a signal handler that interrupted the line above
+                return self._manifest
+            self._finished = True
             self._index.close()
+            self._count_unaccounted()
             manifest = self._manifest
             manifest.engines, manifest.coverage = dict(engines or {}), dict(coverage or {})
             manifest.contract = manifest.contract if contract is None else dict(contract)
             manifest.extra = dict(extra or {})
-            self._count_unaccounted()
             manifest.segments, manifest.drops = self._committer.segments, self._ledger.total()
             manifest.ended, manifest.complete = ended, True
             try:
@@ -255,7 +258,8 @@ class TraceWriter:
         committer.add_interned(taken)
         rows, unreleased = taken.events, taken.event_bytes
         while rows:
-            part, rows = rows[:ADD_EVENTS], rows[ADD_EVENTS:]
+            size = max(1, min(ADD_EVENTS, self._segment_events - committer.num_events))
+            part, rows = rows[:size], rows[size:]
             share = unreleased * len(part) // (len(part) + len(rows))
             before = committer.held_bytes
             committer.add_events(part)
@@ -268,11 +272,8 @@ class TraceWriter:
         return min(FLUSH_PAUSE_MAX_S, max(FLUSH_PAUSE_MIN_S, FLUSH_PAUSE_SHARE * (time.monotonic() - self._started_s)))
 
     def _commit(self) -> None:
-        held = self._committer.held_bytes
-        if self._committer.pending:
-            self._committer.commit()
+        self._intake.release(self._committer.commit())
         self._last_commit_s = time.monotonic()
-        self._intake.release(held)
 
     def _after_fork_in_child(self) -> None:
         """The child has no writing thread and must not touch the parent's files."""
