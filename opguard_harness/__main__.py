@@ -7,6 +7,7 @@ traceback and exit code 1, which means "diverged" here.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 
@@ -25,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        _occupy_standard_descriptors()
         from opguard_harness.edge import run
 
         return run(words)
@@ -39,13 +41,23 @@ def _last_resort(words: Sequence[str], slug: str, text: str, fix: str, code: int
     """Answer with the standard library alone; a closed stream is the last thing that may still go wrong."""
     answer = json.dumps({"schema": 1, "verdict": None, "error": {"slug": slug, "text": text, "fix": fix}})
     try:
-        sys.stderr.write(f"opguard-harness: {text} {fix} [{slug}]\n")
-        if "--json" in words:
+        if sys.stderr is not None:
+            sys.stderr.write(f"opguard-harness: {text} {fix} [{slug}]\n")
+        if "--json" in words and sys.stdout is not None:
             sys.stdout.write(answer + "\n")
             sys.stdout.flush()
     except (OSError, ValueError):
         return code
     return code
+
+
+def _occupy_standard_descriptors() -> None:
+    """Fill descriptors that the caller closed, so that no file of ours becomes somebody's standard output."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
 
 
 if __name__ == "__main__":

@@ -125,12 +125,14 @@ def _keep_traceback(error: BaseException) -> str:
     return f"Traceback: {path}\n"
 
 
-def _write(stream: TextIO, text: str) -> None:
+def _write(stream: TextIO | None, text: str) -> None:
     """Write and flush; a closed reader is an error of ours, not a traceback at interpreter exit.
 
     Raises:
         AnswerUndelivered: The stream's reader has gone.
     """
+    if stream is None:
+        raise AnswerUndelivered("Could not write: the stream was closed when the command started.")
     try:
         stream.write(text)
         stream.flush()

@@ -9,6 +9,8 @@ from opguard_core.trace.reader import Run
 from opguard_harness.compare.launching import SideRun
 from opguard_harness.compare.request import CaptureRequest
 
+OWN_REASONS = frozenset({"exit-codes-differ"})
+
 
 def judge(reference: SideRun, suspect: SideRun, capture: CaptureRequest) -> dict[str, Any]:
     """Compare two traces."""

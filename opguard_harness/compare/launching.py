@@ -1,37 +1,31 @@
 """Run one side under capture, in a child process of the training's interpreter.
 
-``opguard_core`` need not be installed there: a two-line bootstrap makes that one package importable from where the
-harness has it. Neither PYTHONPATH nor the working directory is used for that, so nothing of it reaches the program's
+``opguard_core`` need not be installed there: the interpreter is started on the package's folder, which makes that one
+package importable. Neither PYTHONPATH nor the working directory is used for that, so nothing of it reaches the program's
 environment, and no file of the program's folder can stand in for a module of ours or of the standard library.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import opguard_core
+from opguard_core.errors import CaptureError, NothingCaptured, TraceFormatError
+from opguard_core.trace.manifest import read_run_manifest
 from opguard_harness.compare.interpreter import Interpreter, command_line
 from opguard_harness.compare.processes import Interrupts, Spawn, run_to_end
 from opguard_harness.compare.request import CaptureRequest
-from opguard_harness.compare.sides import ProgramSide
+from opguard_harness.compare.sides import ProgramSide, trace_folder
 from opguard_harness.report.progress import Progress
 
-# What `python -m opguard_core` does, without its search path: under -c the current folder comes first and is dropped.
-_BOOT = """\
-import sys
-if sys.path and sys.path[0] == "":
-    del sys.path[0]
-import importlib.util, runpy
-home = sys.argv.pop(1)
-spec = importlib.util.spec_from_file_location("opguard_core", home + "/__init__.py", submodule_search_locations=[home])
-sys.modules["opguard_core"] = package = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(package)
-runpy.run_module("opguard_core", run_name="__main__", alter_sys=True)
-"""
+_LAUNCHER_ERROR = 2  # exit code of `opguard_core run` for errors of its own; a program may use it too
+_TOLD = re.compile(r"^opguard: (?P<text>.*) \[(?P<slug>[a-z][a-z-]*)\]\Z", re.DOTALL | re.MULTILINE)
+_TAIL_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -58,7 +52,8 @@ async def run_side(
         progress: Where to say what goes on.
 
     Raises:
-        LaunchFailed: The program could not be started, or left no trace at all.
+        LaunchFailed: The launcher could not be started.
+        CaptureError: Nothing was captured, for the reason that the launcher told.
         TimedOut: It ran longer than allowed.
         Interrupted: The user interrupted.
     """
@@ -75,7 +70,48 @@ async def run_side(
         code = await run_to_end(spawn, interrupts, tick)
     finally:
         progress.done()
-    return SideRun(side.name, folder / "trace", code, took)
+    return outcome(side.name, folder, code, took)
+
+
+def outcome(name: str, folder: Path, code: int, seconds: float) -> SideRun:
+    """What a launcher that has ended left, or the error that it told.
+
+    Args:
+        name: "reference" or "suspect".
+        folder: Folder of this side under the results.
+        code: The launcher's own exit code.
+        seconds: How long it took.
+
+    Raises:
+        NothingCaptured: No rank left a trace; the text is the launcher's own reason.
+        CaptureError: Capture could not start in a process that matters; likewise.
+    """
+    trace, stderr = folder / "trace", folder / "stderr.txt"
+    told = _launcher_error(stderr) if code == _LAUNCHER_ERROR else None
+    if told is not None:
+        text = f"{name}: {told['text']}"
+        raise CaptureError(text, slug=told["slug"], hint=f"The output of the {name} side is in {stderr}.")
+    if trace_folder(trace) is None:
+        raise NothingCaptured(
+            f"The {name} side left no trace (exit code {code}; {_last_line(stderr)}).", hint=f"Its output is in {stderr}."
+        )
+    try:
+        ended = read_run_manifest(trace).exit
+    except TraceFormatError:
+        ended = None  # the launcher was killed; the ranks' traces are read as far as they go
+    if ended is None:
+        return SideRun(name, trace, code, seconds)
+    number = ended.get("signal")
+    return SideRun(name, trace, ended.get("code") if number is None else -number, seconds)
+
+
+def _launcher_error(stderr: Path) -> dict[str, str] | None:
+    """The error that the launcher told last, as its text and slug; None if the program's output ends otherwise."""
+    found = list(_TOLD.finditer(_tail(stderr).rstrip()))
+    if not found:
+        return None
+    text = found[-1]["text"]
+    return {"text": text[text.rfind("\nopguard: ") + 1 :].removeprefix("opguard: "), "slug": found[-1]["slug"]}
 
 
 def _spawn(side: ProgramSide, interpreter: Interpreter, capture: CaptureRequest, folder: Path) -> Spawn:
@@ -90,7 +126,7 @@ def _spawn(side: ProgramSide, interpreter: Interpreter, capture: CaptureRequest,
     core = str(Path(opguard_core.__file__).resolve().parent)
     argv = command_line(side.argv, interpreter.path)
     return Spawn(
-        command=[str(interpreter.path), "-c", _BOOT, core, "run", *options, "--", *argv],
+        command=[str(interpreter.path), core, "run", *options, "--", *argv],
         cwd=side.folder,
         env=side_environment(side.env),
         stdout=folder / "stdout.txt",
@@ -108,12 +144,17 @@ def side_environment(extra: Mapping[str, str]) -> dict[str, str]:
     return {**os.environ, **ours, **extra}
 
 
-def last_line(path: Path) -> str:
+def _last_line(path: Path) -> str:
     """The last non-empty line of a program's output, for messages; at most 200 characters."""
-    with path.open("rb") as stream:
-        stream.seek(max(0, path.stat().st_size - 4096))
-        lines = [line.strip() for line in stream.read().decode("utf-8", "replace").splitlines() if line.strip()]
+    lines = [line.strip() for line in _tail(path).splitlines() if line.strip()]
     return f"it said last: {lines[-1][:200]}" if lines else "it said nothing"
+
+
+def _tail(path: Path) -> str:
+    """The end of a program's output."""
+    with path.open("rb") as stream:
+        stream.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+        return stream.read().decode("utf-8", "replace")
 
 
 def _free_port() -> int:

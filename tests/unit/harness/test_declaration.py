@@ -1,0 +1,75 @@
+"""Tools are declared once; their arguments are checked strictly and refused in our words."""
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from opguard_harness.errors import InvalidArguments, UnknownTool
+from opguard_harness.registry import TOOLS, find
+from opguard_harness.tools.declaration import GROUPS, parse_arguments
+
+FLAT = {"string", "integer", "number", "boolean"}
+
+
+def test_names_are_unique_and_groups_are_known():
+    assert len({tool.name for tool in TOOLS}) == len(TOOLS)
+    assert {tool.group for tool in TOOLS} <= set(GROUPS)
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+def test_every_declaration_is_whole(tool):
+    described = tool.describe()
+    Draft202012Validator.check_schema(described["arguments"])
+    Draft202012Validator.check_schema(described["result"])
+    assert described["arguments"]["additionalProperties"] is False
+    for name, schema in described["arguments"]["properties"].items():
+        assert schema["description"], name
+        kind = schema["type"]
+        assert kind in FLAT or (kind == "array" and schema["items"]["type"] in FLAT), f"{name} is not flat"
+    assert {"summary", "evidence", "next", "truncated"} <= set(described["result"]["properties"])
+    assert "Use it" in tool.text
+    assert not (tool.read_only and tool.destructive)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "said"),
+    [
+        ("list_runs", {"limi": 3}, "did you mean 'limit'"),
+        ("list_runs", {"zzz": 3}, "known: limit, cursor"),
+        ("list_runs", {"limit": "3"}, "limit: "),
+        ("list_runs", {"limit": 0}, "greater than or equal to 1"),
+        ("list_runs", [], "JSON object"),
+        ("show_source", {"run": "x"}, "file: "),
+        ("run_guarded", {"folder": "x", "command": []}, "command: "),
+        ("run_guarded", {"folder": "x", "mode": "sentinel"}, "mode: "),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(name, given, said):
+    with pytest.raises(InvalidArguments, match=said) as caught:
+        parse_arguments(find(name), given)
+    assert "http" not in str(caught.value)
+
+
+def test_defaults_are_filled_in_and_not_shared():
+    one, two = (parse_arguments(find("run_guarded"), {"folder": "x"}) for _ in range(2))
+    assert one.command == ["python", "train.py"]
+    assert one.command is not two.command
+
+
+def test_an_unknown_tool_names_the_closest():
+    with pytest.raises(UnknownTool, match="did you mean 'first_difference'"):
+        find("first_diference")
+
+
+@pytest.mark.parametrize("command", [["bash", "x.sh"], ["python", "-c", "print(1)"], ["env", "python", "x.py"], ["/bin/python", "x.py"]])
+def test_tools_start_only_training_programs(command):
+    from opguard_harness.tools.runs import program
+
+    with pytest.raises(InvalidArguments, match="command"):
+        program(command)
+
+
+def test_tools_start_scripts_and_modules():
+    from opguard_harness.tools.runs import program
+
+    for command in (["python", "train.py", "-c"], ["python3", "-m", "pkg.train"], ["torchrun", "--standalone", "train.py"]):
+        assert program(command) == tuple(command)
