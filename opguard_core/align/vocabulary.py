@@ -1,0 +1,150 @@
+"""One dictionary of texts for both sides, so that equal texts are equal numbers whatever trace they come from.
+
+A trace numbers its strings per rank; alignment compares numbers only. Nothing here looks at tensors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+NO_TEXT = 0
+"""Number of the empty text in every vocabulary."""
+
+MAX_DIMS = 64
+MAX_NUMEL = 1 << 62
+
+_ATEN = ("aten", "prim", "prims")
+_DIGITS = re.compile(r"\d{1,19}")
+
+
+def fold_operator(text: str) -> str:
+    """Name of the work an operator does: overload, `.out` and the in-place underscore do not count.
+
+    ``aten.add_.Tensor`` and ``aten.add.Tensor`` are both ``add``; a namespace other than ATen's is kept.
+    """
+    namespace, _, rest = text.partition(".")
+    if not rest:
+        return text
+    name = rest.split(".", 1)[0]
+    if name.endswith("_") and not name.endswith("__"):
+        name = name[:-1]
+    return name if namespace in _ATEN else f"{namespace}.{name}"
+
+
+def bare_operator(text: str) -> str:
+    """Operator name with its in-place underscore but without namespace and overload: ``aten.copy_.default`` is ``copy_``."""
+    parts = text.split(".")
+    return parts[1] if len(parts) > 1 else text
+
+
+def squash(text: str) -> str:
+    """The text without any white space, for comparing expressions laid out differently."""
+    return "".join(text.split())
+
+
+def parse_shape(text: str) -> tuple[int, ...] | None:
+    """Sizes of a shape column value (``"4,8"``; ``""`` is a scalar); None when it is not one."""
+    if text == "":
+        return ()
+    parts = text.split(",")
+    if len(parts) > MAX_DIMS or not all(_DIGITS.fullmatch(part) for part in parts):
+        return None
+    return tuple(int(part) for part in parts)
+
+
+def element_count(shape: tuple[int, ...] | None) -> int:
+    """Number of elements, -1 when unknown or beyond what a machine can hold."""
+    if shape is None:
+        return -1
+    if 0 in shape:
+        return 0
+    total = 1
+    for size in shape:
+        total *= size
+        if total > MAX_NUMEL:
+            return -1
+    return total
+
+
+@dataclass
+class Vocabulary:
+    """Texts of both sides and what can be derived from a text alone.
+
+    Attributes:
+        texts: Text by number; number 0 is the empty text.
+    """
+
+    texts: list[str] = field(default_factory=lambda: [""])
+    _numbers: dict[str, int] = field(default_factory=lambda: {"": 0})
+    _folded: dict[int, int] = field(default_factory=dict)
+    _shapes: dict[int, tuple[int, ...] | None] = field(default_factory=dict)
+
+    def number(self, text: str) -> int:
+        """Number of a text, given out in order of first use."""
+        found = self._numbers.get(text)
+        if found is None:
+            found = self._numbers[text] = len(self.texts)
+            self.texts.append(text)
+        return found
+
+    def numbers(self, texts: Sequence[str]) -> NDArray[np.int32]:
+        """Numbers of many texts.
+
+        Returns:
+            int32[len(texts)].
+        """
+        return np.fromiter((self.number(text) for text in texts), np.int32, len(texts))
+
+    def folded(self, number: int) -> int:
+        """Number of the folded operator name of an operator text's number."""
+        found = self._folded.get(number)
+        if found is None:
+            found = self._folded[number] = self.number(fold_operator(self.texts[number]))
+        return found
+
+    def shape(self, number: int) -> tuple[int, ...] | None:
+        """Sizes of a shape text's number; None when the text is not a shape."""
+        if number not in self._shapes:
+            self._shapes[number] = parse_shape(self.texts[number])
+        return self._shapes[number]
+
+    def numel(self, numbers: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Element count for each shape number, -1 where unknown."""
+        return self._per_text(numbers, lambda number: element_count(self.shape(number)))
+
+    def folded_all(self, numbers: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Folded operator numbers for an array of operator numbers."""
+        return self._per_text(numbers, self.folded).astype(np.int32)
+
+    def layout_class(self, numbers: NDArray[np.int32]) -> NDArray[np.int64]:
+        """A number per shape that is equal for shapes that are permutations of each other, sizes of 1 left out."""
+
+        def key(number: int) -> int:
+            shape = self.shape(number)
+            if shape is None:
+                return -1 - number
+            return self.number("permuted:" + ",".join(map(str, sorted(size for size in shape if size != 1))))
+
+        return self._per_text(numbers, key)
+
+    def layout_order(self, numbers: NDArray[np.int32]) -> NDArray[np.int64]:
+        """A number per shape that is equal for shapes that are the same once sizes of 1 are left out."""
+
+        def key(number: int) -> int:
+            shape = self.shape(number)
+            if shape is None:
+                return -1 - number
+            return self.number("squeezed:" + ",".join(str(size) for size in shape if size != 1))
+
+        return self._per_text(numbers, key)
+
+    @staticmethod
+    def _per_text(numbers: NDArray[np.int32], value: object) -> NDArray[np.int64]:
+        distinct, inverse = np.unique(numbers, return_inverse=True)
+        looked_up = np.fromiter((value(int(number)) for number in distinct), np.int64, len(distinct))  # type: ignore[operator]
+        return looked_up[inverse.reshape(-1)]

@@ -1,0 +1,37 @@
+"""A verdict as the documented JSON object, less what only the caller knows (contract, exit, trace, seconds)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from opguard_core.certify.verdict import Pivot, Verdict
+
+SCHEMA = 1
+
+
+def to_dict(verdict: Verdict) -> dict[str, Any]:
+    """Plain form of a verdict, with the keys of the documented interface.
+
+    Returns:
+        A JSON-ready mapping; the caller adds ``contract``, ``exit``, ``trace`` and ``seconds``.
+    """
+    return {
+        "schema": SCHEMA,
+        "verdict": verdict.verdict,
+        "mode": verdict.mode,
+        "scope": verdict.scope,
+        "pivot": None if verdict.pivot is None else pivot_dict(verdict.pivot),
+        "isolated": [pivot_dict(pivot) for pivot in verdict.isolated],
+        "rank_firsts": [pivot_dict(pivot) for pivot in verdict.rank_firsts],
+        "prefix": verdict.prefix,
+        "compared": verdict.compared,
+        "coverage": verdict.coverage,
+        "filters": verdict.filters,
+        "reasons": [asdict(entry) for entry in verdict.reasons],
+    }
+
+
+def pivot_dict(pivot: Pivot) -> dict[str, Any]:
+    """Plain form of one boundary; ``seq`` numbers its events in both traces."""
+    return asdict(pivot)

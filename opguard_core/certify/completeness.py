@@ -1,0 +1,169 @@
+"""What is missing from the traces or lies outside what was compared, as reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from opguard_core.align.ranks import RankPairs
+from opguard_core.certify.findings import RankFindings
+from opguard_core.certify.reasons import reason
+from opguard_core.certify.verdict import Reason
+from opguard_core.ids import SIDES
+from opguard_core.trace.manifest import RankManifest
+from opguard_core.trace.reader import RankTrace, Run
+
+LOW_SHARE = 0.35
+"""Least share of a window's non-trivial results that must have a counterpart on the side that has more of them."""
+
+ENOUGH_RESULTS = 8
+"""Windows with fewer non-trivial results say nothing about coverage."""
+
+
+@dataclass
+class Completeness:
+    """Checks whether the traces hold enough for a verdict.
+
+    Attributes:
+        reference: Reference run.
+        suspect: Suspect run.
+        ranks: Rank pairs.
+        findings: Findings of each pair, in order.
+        conflicts: Contract differences that change arithmetic.
+    """
+
+    reference: Run
+    suspect: Run
+    ranks: RankPairs
+    findings: list[RankFindings]
+    conflicts: tuple[str, ...]
+
+    def _traces(self) -> Iterator[tuple[str, int, RankTrace, RankFindings, int]]:
+        for (left, right), found in zip(self.ranks.pairs, self.findings, strict=True):
+            yield SIDES[0], left, self.reference.ranks[left], found, 0
+            yield SIDES[1], right, self.suspect.ranks[right], found, 1
+
+    def before_difference(self) -> list[Reason]:
+        """Reasons that make even a found difference doubtful: an earlier one may be hidden."""
+        reasons = [*self._ranks(), *self._plans()]
+        for side, rank, _, found, at in self._traces():
+            if found.dropped[at]:
+                reasons.append(reason("dropped-records", side=side, rank=rank, count=found.dropped[at]))
+            if found.gaps[at]:
+                reasons.append(reason("gap", side=side, rank=rank, count=found.gaps[at], detail="see the manifest"))
+        if self.conflicts:
+            reasons.append(reason("contract-conflict", detail=", ".join(self.conflicts[:8])))
+        return reasons
+
+    def _ranks(self) -> list[Reason]:
+        reasons = []
+        for side, run, lone in zip(
+            SIDES, (self.reference, self.suspect), (self.ranks.reference_only, self.ranks.suspect_only), strict=True
+        ):
+            reasons += [reason("rank-missing", side=side, rank=rank) for rank in run.missing_ranks]
+            del lone
+        if self.ranks.reference_only or self.ranks.suspect_only:
+            reasons.append(
+                reason("ranks-differ", reference=list(self.ranks.reference_only) or "none", suspect=list(self.ranks.suspect_only) or "none")
+            )
+        return reasons
+
+    def _plans(self) -> list[Reason]:
+        """Mode, steps and plan hash must agree where both sides state them."""
+        reasons = []
+        for left, right in self.ranks.pairs:
+            facts = [_plan(self.reference.ranks[left].manifest), _plan(self.suspect.ranks[right].manifest)]
+            different = sorted(key for key in facts[0] if facts[0][key] != facts[1][key] and facts[0][key] and facts[1][key])
+            if different:
+                detail = ", ".join(f"{key} {facts[0][key]!r} and {facts[1][key]!r}" for key in different)
+                reasons.append(reason("plan-mismatch", detail=detail))
+                break
+        return reasons
+
+    def whole(self) -> list[Reason]:
+        """Reasons that forbid `identical`: something was not there to be compared."""
+        reasons = []
+        for side, rank, trace, found, at in self._traces():
+            if trace.torn is not None:
+                reasons.append(reason("torn-trace", side=side, rank=rank, detail=trace.torn.text))
+            hidden = _hidden_work(trace.manifest)
+            if hidden:
+                reasons.append(reason("unobserved-work", side=side, rank=rank, detail=hidden))
+            missing = [window for window in found.completed if window in found.state_missing[at]]
+            if missing:
+                reasons.append(reason("state-missing", side=side, step=missing[0]))
+        for found in self.findings:
+            reasons += _lengths(found)
+            if found.state_unmatched is not None:
+                window, left, right = found.state_unmatched
+                reasons.append(reason("state-unmatched", step=window, reference=_few(left), suspect=_few(right)))
+            if not found.windows and any(found.one_sided):
+                reasons.append(reason("steps-not-overlapping", reference=_few(found.one_sided[0]), suspect=_few(found.one_sided[1])))
+            if not found.prefix.pairs:
+                reasons.append(reason("nothing-compared"))
+        reasons += self._endings()
+        return reasons + self.coverage()
+
+    def _endings(self) -> list[Reason]:
+        """One side ended by an error and the other did not, or not there."""
+        reasons = []
+        for (left, right), found in zip(self.ranks.pairs, self.findings, strict=True):
+            ends = [self.reference.ranks[left].manifest.ended, self.suspect.ranks[right].manifest.ended]
+            if ends[0] == ends[1]:
+                continue
+            for side, end in zip(SIDES, ends, strict=True):
+                if end in ("exception", "signal"):
+                    step = found.windows[-1] if found.windows else 0
+                    reasons.append(reason("ended-early", side=side, detail=f"an {end}" if end == "exception" else f"a {end}", step=step))
+        return reasons
+
+    def coverage(self) -> list[Reason]:
+        """The first window in which too little found a counterpart."""
+        for found in self.findings:
+            for share in found.shares:
+                parts = [
+                    (accounted / telling if telling else 1.0, side)
+                    for accounted, telling, side in zip(share.accounted, share.telling, SIDES, strict=True)
+                ]
+                if max(share.telling) < ENOUGH_RESULTS or share.window not in found.completed:
+                    continue
+                low, side = min(parts)
+                if low < LOW_SHARE:
+                    return [reason("low-coverage", step=share.window, share=low, side=side)]
+        return []
+
+    def facts(self) -> dict[str, Any]:
+        """The answer's ``coverage``: per side and rank, what could not be observed."""
+        return {side: {str(rank): trace.manifest.coverage for name, rank, trace, _, _ in self._traces() if name == side} for side in SIDES}
+
+
+def _plan(manifest: RankManifest) -> dict[str, Any]:
+    return {"mode": manifest.mode, "plan": manifest.extra.get("plan_hash"), "world_size": manifest.world_size}
+
+
+def _hidden_work(manifest: RankManifest) -> str:
+    """Gaps of a rank's coverage that touched observed tensors."""
+    gaps = manifest.coverage.get("gaps", {})
+    if not isinstance(gaps, dict):
+        return ""
+    bad = [f"{name} ({gap.get('count')})" for name, gap in gaps.items() if isinstance(gap, dict) and gap.get("touches_state")]
+    return ", ".join(sorted(bad)[:8])
+
+
+def _lengths(found: RankFindings) -> list[Reason]:
+    extra = found.one_sided
+    if not found.windows:
+        return []
+    reasons = []
+    for side, windows in zip(SIDES, extra, strict=True):
+        more = [window for window in windows if window > found.windows[-1]]
+        fewer = [window for window in windows if window < found.windows[0]]
+        if more or fewer:
+            last = found.completed[-1] if found.completed else found.windows[-1]
+            reasons.append(reason("unequal-length", first=found.windows[0], last=last, side=side, count=len(more) + len(fewer)))
+    return reasons
+
+
+def _few(names: list[Any]) -> str:
+    return (", ".join(map(str, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")) or "none"

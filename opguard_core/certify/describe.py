@@ -1,0 +1,126 @@
+"""Puts what was found into the words of the answer: places, steps, operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from opguard_core.align.columns import PHASES, Window
+from opguard_core.align.steps import Steps
+from opguard_core.align.timeline import REFERENCE, SUSPECT, Timeline
+from opguard_core.certify.places import ChangedFiles, Places
+from opguard_core.certify.root import Node, Root
+from opguard_core.certify.verdict import Pivot, Place, Sides
+
+
+class Describer:
+    """Places and words for one rank pair.
+
+    Args:
+        timeline: Its windows.
+        rank: Rank the answer names.
+    """
+
+    def __init__(self, timeline: Timeline, rank: int) -> None:
+        self.timeline = timeline
+        self.rank = rank
+        traces = [columns.trace for columns in timeline.columns]
+        changed = ChangedFiles.of(*traces).changed
+        self.places = (Places(traces[REFERENCE], changed), Places(traces[SUSPECT], changed))
+        self._steps = (Steps(traces[REFERENCE]), Steps(traces[SUSPECT]))
+
+    def _window(self, side: int, node: Node) -> Window:
+        return self.timeline.flow(side, node.window).window
+
+    def place(self, side: int, node: Node) -> Place | None:
+        """Place of one side of a node; None where that side has nothing or no frames are known."""
+        event = node.right if side == SUSPECT else node.left
+        return None if event is None else self._event_place(side, self._window(side, node), event)
+
+    def _event_place(self, side: int, window: Window, event: int) -> Place | None:
+        return self.places[side].place(int(window.stack[event]), int(window.user_frame[event]), int(window.library_frame[event]))
+
+    def operator(self, side: int, node: Node) -> str:
+        """Full operator name of one side of a node; empty where that side has nothing."""
+        event = node.right if side == SUSPECT else node.left
+        return "" if event is None else self._window(side, node).operator_text(event)
+
+    def seq(self, side: int, node: Node) -> int | None:
+        """Event number of one side of a node."""
+        event = node.right if side == SUSPECT else node.left
+        return None if event is None else int(self._window(side, node).seq[event])
+
+    def steps(self, nodes: Iterable[Node]) -> dict[Node, int]:
+        """Reported step of each node, on the suspect's side where it has one.
+
+        Cost: one pass over each trace up to the last node.
+        """
+        found: dict[Node, int] = {}
+        asked: tuple[dict[Node, tuple[int, int]], dict[Node, tuple[int, int]]] = ({}, {})
+        for node in nodes:
+            side = SUSPECT if node.right is not None else REFERENCE
+            asked[side][node] = (node.window, self.seq(side, node) or 0)
+        for side in (REFERENCE, SUSPECT):
+            steps = self._steps[side].of(asked[side].values())
+            found.update({node: steps[key] for node, key in asked[side].items()})
+        return found
+
+    def pivot(self, root: Root, step: int, consumers: Iterable[Node] = ()) -> Pivot:
+        """The answer's object for one root."""
+        node = root.node
+        side = SUSPECT if node.right is not None else REFERENCE
+        window = self._window(side, node)
+        event = node.right if node.right is not None else node.left
+        assert event is not None
+        sides = [(REFERENCE, node.left), (SUSPECT, node.right)]
+        stacks = [None if own is None else self.places[at].stack(int(self._window(at, node).stack[own])) for at, own in sides]
+        seqs = [self.seq(at, node) for at, _ in sides]
+        return Pivot(
+            rank=self.rank,
+            step=step,
+            microbatch=int(window.microbatch[event]),
+            phase=PHASES[window.phase[event]],
+            operator=window.operator_text(event),
+            slot=root.slot,
+            origin=str(root.origin),
+            origin_alternatives=[str(origin) for origin in root.alternatives],
+            stream=None,
+            thread=window.text(int(window.lane[event])),
+            stack=Sides(*stacks),
+            reference=self.place(REFERENCE, node),
+            suspect=self.place(SUSPECT, node),
+            forward=self._forward(node),
+            near=self._near(root, consumers),
+            seq=Sides(*seqs),
+        )
+
+    def _forward(self, node: Node) -> Sides | None:
+        """Forward places of a backward boundary; None when neither side has one."""
+        found: list[Place | None] = []
+        for side, event in ((REFERENCE, node.left), (SUSPECT, node.right)):
+            place = None
+            if event is not None:
+                window = self._window(side, node)
+                if window.forward[event] >= 0:
+                    place = self._event_place(side, window, int(window.forward[event]))
+            found.append(place)
+        return Sides(*found) if any(place is not None for place in found) else None
+
+    def _near(self, root: Root, consumers: Iterable[Node]) -> list[dict[str, Any]]:
+        """Other boundaries to look at: whoever first reads the difference, and who wrote what was read."""
+        near = []
+        if root.consumer is not None and root.consumer != root.node:
+            near.append(self._neighbour("first-consumer", root.consumer))
+        near += [self._neighbour(what, node) for what, node in root.near]
+        near += [self._neighbour("consumer", node) for node in consumers if node not in (root.node, root.consumer)]
+        return near
+
+    def _neighbour(self, what: str, node: Node) -> dict[str, Any]:
+        sides = {"reference": self.place(REFERENCE, node), "suspect": self.place(SUSPECT, node)}
+        return {
+            "what": what,
+            "operator": self.operator(SUSPECT, node) or self.operator(REFERENCE, node),
+            "seq": {"reference": self.seq(REFERENCE, node), "suspect": self.seq(SUSPECT, node)},
+            **{side: place if place is None else vars(replace(place)) for side, place in sides.items()},
+        }

@@ -1,0 +1,130 @@
+"""What was found on one rank pair, before it is put into words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from opguard_core.certify.root import Node, Root
+
+MAX_HARMLESS = 256
+"""Harmless differences kept for the report; further ones are counted."""
+
+
+@dataclass(frozen=True)
+class Remains:
+    """One differing output of a harmless pair: what has to be gone at the end for it to stay harmless.
+
+    Attributes:
+        side: 0 reference, 1 suspect.
+        storage: Serial of its storage.
+        window: Window of the write.
+        row: Slot row of the write.
+    """
+
+    side: int
+    storage: int
+    window: int
+    row: int
+
+
+@dataclass(frozen=True)
+class Harmless:
+    """A pair that differs and of which nothing that counts was reached in its window.
+
+    Attributes:
+        node: The pair.
+        slot: First differing output.
+        first: No differing input of it came from another harmless pair.
+        confidence: Of the pair.
+        remains: Its differing outputs.
+    """
+
+    node: Node
+    slot: str
+    first: bool
+    confidence: int
+    remains: tuple[Remains, ...]
+
+
+@dataclass
+class Shares:
+    """How much of one window found a counterpart.
+
+    Attributes:
+        window: Window number.
+        telling: Events with non-trivial results, reference and suspect.
+        paired: Of those, events with a partner.
+        accounted: Of those, events with a partner, or whose results the other side has as well.
+    """
+
+    window: int
+    telling: tuple[int, int]
+    paired: tuple[int, int]
+    accounted: tuple[int, int]
+
+
+@dataclass
+class Prefix:
+    """What is equal before the first difference (or everywhere)."""
+
+    pairs: int = 0
+    tensors: int = 0
+    bytes: int = 0
+
+
+@dataclass
+class RankFindings:
+    """Everything one rank pair has to say.
+
+    Attributes:
+        rank: Suspect rank (the reference's is `reference_rank`).
+        reference_rank: Reference rank.
+        pivot: Root of the first difference that matters, and other roots of the same difference.
+        first_consumers: First pairs whose reads differ because of it.
+        clock: Collectives begun at the pivot.
+        harmless: Differences that reached nothing, in order.
+        harmless_more: Number of further ones.
+        unresolved: Harmless ones that are still alive at the end.
+        weak: Slugs and nodes of differences that reach something that counts but cannot carry a verdict.
+        shares: Coverage by window.
+        prefix: Equal part.
+        windows: Windows both sides have.
+        completed: Windows both sides completed.
+        one_sided: Windows only one side has: reference, suspect.
+        extra: First event of the work one side goes on with after the other has ended: (side, window, event seq).
+        reads: Values that left for Python, compared equal.
+        updates: Parameters whose state at the end of a window was compared equal.
+        state_slots: State slots compared equal.
+        state_missing: Windows without a state boundary, by side.
+        state_unmatched: First window with parameters that only one side has: (window, reference names, suspect names).
+        gaps: Gap events in front of the pivot, by side.
+        dropped: Records lost in front of the pivot, by side.
+        banded: Gaps paired in a band only.
+        pairs: Pairs over all windows looked at.
+        swallowed: Pairs that filters hid.
+    """
+
+    rank: int
+    reference_rank: int
+    pivot: list[Root] = field(default_factory=list)
+    first_consumers: list[Node] = field(default_factory=list)
+    clock: int = 0
+    harmless: list[Harmless] = field(default_factory=list)
+    harmless_more: int = 0
+    unresolved: list[Harmless] = field(default_factory=list)
+    weak: list[tuple[str, Node]] = field(default_factory=list)
+    shares: list[Shares] = field(default_factory=list)
+    prefix: Prefix = field(default_factory=Prefix)
+    windows: list[int] = field(default_factory=list)
+    completed: list[int] = field(default_factory=list)
+    one_sided: tuple[list[int], list[int]] = field(default_factory=lambda: ([], []))
+    reads: int = 0
+    updates: int = 0
+    state_slots: int = 0
+    state_missing: tuple[list[int], list[int]] = field(default_factory=lambda: ([], []))
+    state_unmatched: tuple[int, list[str], list[str]] | None = None
+    gaps: list[int] = field(default_factory=lambda: [0, 0])
+    dropped: list[int] = field(default_factory=lambda: [0, 0])
+    banded: int = 0
+    pairs: int = 0
+    swallowed: int = 0

@@ -1,0 +1,279 @@
+"""Judges one rank pair: window by window to the first difference that matters, and from there to its root."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from opguard_core.align import slots
+from opguard_core.align.aligned import Aligned
+from opguard_core.align.columns import COLLECTIVE, KINDS, OPTIMIZER_PHASE, READ, Flags, Ints
+from opguard_core.align.timeline import REFERENCE, SUSPECT, Row, Step, Timeline
+from opguard_core.certify.findings import MAX_HARMLESS, Harmless, RankFindings, Remains, Shares
+from opguard_core.certify.index import WindowIndex
+from opguard_core.certify.matters import Matters, Spread
+from opguard_core.certify.root import Node, Root, RootWalk
+from opguard_core.certify.statecompare import StateBoundary, compare_state
+from opguard_core.ids import Kind
+
+Swallow = Callable[[Node, str], bool]
+"""Whether a filter hides a differing pair, given its first differing slot."""
+
+_GAP = KINDS.index(Kind.GAP)
+
+
+class RankJudge:
+    """One rank pair under judgement.
+
+    Args:
+        timeline: Its windows.
+        findings: Filled while judging.
+        swallow: Benign filters.
+    """
+
+    def __init__(self, timeline: Timeline, findings: RankFindings, swallow: Swallow) -> None:
+        self.timeline = timeline
+        self.findings = findings
+        self.walk = RootWalk(timeline)
+        self._swallow = swallow
+        self._harmless_lefts: dict[int, set[int]] = {}
+
+    def run(self, progress: Callable[[int], None]) -> RankFindings:
+        """Judge until the first difference that matters, or the end.
+
+        Args:
+            progress: Called with the number of events of each window done.
+        """
+        last: tuple[int | None, int | None] = (None, None)
+        for step in self.timeline.steps():
+            last = (step.number if step.reference is not None else last[0], step.number if step.suspect is not None else last[1])
+            if step.aligned is None:
+                self.findings.one_sided[REFERENCE if step.reference is not None else SUSPECT].append(step.number)
+                continue
+            self._window(step)
+            progress(len(step.aligned.reference.window) + len(step.aligned.suspect.window))
+            if self.findings.pivot:
+                break
+        self.findings.completed = [number for number in self.findings.windows if all(end is not None and number < end for end in last)]
+        if not self.findings.pivot:
+            self._settle()
+        return self.findings
+
+    # -- one window ----------------------------------------------------------------------------------------------------
+
+    def _window(self, step: Step) -> None:
+        aligned = step.aligned
+        assert aligned is not None
+        findings = self.findings
+        findings.windows.append(step.number)
+        findings.pairs += len(aligned.pairs)
+        findings.banded += aligned.banded
+        index = WindowIndex(aligned)
+        self.walk.adopt(step.number, index)
+        state = compare_state(aligned)
+        self._note_state(step.number, state)
+        ledgers = self.timeline.ledgers
+        matters = Matters(index, state, (ledgers[REFERENCE].lifetimes, ledgers[SUSPECT].lifetimes))
+        findings.shares.append(shares(aligned, index))
+        roots, weak = self._first_that_matters(step.number, index, matters)
+        if not roots:
+            roots = self._from_state(step.number, state)
+        if roots:
+            findings.pivot = roots
+            findings.clock = self._clock(roots[0].node)
+        else:
+            findings.weak += weak
+        self._count(step, index, roots[0].node if roots else None)
+
+    def _first_that_matters(self, number: int, index: WindowIndex, matters: Matters) -> tuple[list[Root], list[tuple[str, Node]]]:
+        aligned = index.aligned
+        weak: list[tuple[str, Node]] = []
+        for left in _candidates(index).tolist():
+            node = Node(number, left, int(aligned.left[left]))
+            pair = int(index.pair_of[left])
+            differing = index.differing_outputs(pair)
+            window = aligned.suspect.window
+            slot = window.text(int(window.slot[aligned.outputs.right[differing[0]]])) if differing else ""
+            if self._swallow(node, slot):
+                self.findings.swallowed += 1
+                continue
+            spread = matters.spread(left)
+            if spread.sink is None:
+                self._add_harmless(index, node, slot, differing)
+                continue
+            slug = self._weakness(index, matters, left, differing, spread)
+            if slug:
+                weak.append((slug, node))
+                continue
+            self.findings.first_consumers = [Node(number, *consumer) for consumer in spread.consumers]
+            return self.walk.from_pair(node), []
+        return [], weak
+
+    def _weakness(self, index: WindowIndex, matters: Matters, left: int, differing: list[int], spread: Spread) -> str:
+        """Why a difference that reaches something that counts cannot carry a verdict; empty when it can."""
+        if not index.sure(left):
+            return "low-confidence"
+        if not self._auxiliary(index, left, differing):
+            return ""
+        proven = any(self._only_this_differs(index, consumer[0], left) for consumer in spread.consumers)
+        return "" if proven else "auxiliary-output"
+
+    def _auxiliary(self, index: WindowIndex, left: int, differing: list[int]) -> bool:
+        """Inputs and first output are the same and only a later returned tensor differs: a workspace, perhaps."""
+        aligned = index.aligned
+        pair = int(index.pair_of[left])
+        outputs = index.outputs_of(pair)
+        if not differing or aligned.reads_differ[pair] or differing[0] == outputs.start:
+            return False
+        window = aligned.suspect.window
+        returned = [window.text(int(window.slot[aligned.outputs.right[at]])).startswith("out.") for at in differing]
+        return all(returned) and bool(aligned.reference.window.args[left] == window.args[aligned.left[left]])
+
+    def _only_this_differs(self, index: WindowIndex, consumer: int, left: int) -> bool:
+        """A consumer gives another result although all it reads, save what ``left`` produced, is the same."""
+        aligned = index.aligned
+        pair = int(index.pair_of[consumer])
+        if not aligned.differs[pair]:
+            return False
+        writer = aligned.reference.writer
+        events = aligned.reference.window.event
+        for at in index.inputs_of(pair):
+            source = int(writer[aligned.inputs.left[at]])
+            if aligned.inputs.code[at] > slots.LAST_SAME and (source < 0 or int(events[source]) != left):
+                return False
+        return True
+
+    def _from_state(self, number: int, state: StateBoundary) -> list[Root]:
+        """Roots of state that differs although no pair of operators did: an update that is missing, or done in vain."""
+        roots: list[Root] = []
+        for slot in state.slots:
+            if not slot.same and slot.counts:
+                roots += self.walk.from_slots(Node(number, slot.left_event, slot.right_event), slot.left, slot.right)
+        return sorted(roots, key=lambda root: self.walk.order(root.node))
+
+    # -- what is harmless for now --------------------------------------------------------------------------------------
+
+    def _add_harmless(self, index: WindowIndex, node: Node, slot: str, differing: list[int]) -> None:
+        aligned = index.aligned
+        assert node.left is not None
+        lefts = self._harmless_lefts.setdefault(node.window, set())
+        lefts.add(node.left)
+        if len(self.findings.harmless) >= MAX_HARMLESS:
+            self.findings.harmless_more += 1
+            return
+        remains = []
+        for side, rows in ((REFERENCE, aligned.outputs.left), (SUSPECT, aligned.outputs.right)):
+            window = index.window(side)
+            remains += [Remains(side, int(window.storage[rows[at]]), node.window, int(rows[at])) for at in differing]
+        first = not any(self._from_harmless(index, at) for at in index.inputs_of(int(index.pair_of[node.left])))
+        self.findings.harmless.append(Harmless(node, slot, first, int(aligned.confidence[node.left]), tuple(remains)))
+
+    def _from_harmless(self, index: WindowIndex, at: int) -> bool:
+        inputs = index.aligned.inputs
+        if inputs.code[at] <= slots.LAST_SAME:
+            return False
+        producers, _ = self.timeline.producers(Row(REFERENCE, index.aligned.reference.window.number, int(inputs.left[at])))
+        for producer in producers:
+            event = int(self.timeline.flow(REFERENCE, producer.window).window.event[producer.row])
+            if event in self._harmless_lefts.get(producer.window, ()):
+                return True
+        return False
+
+    def _settle(self) -> None:
+        """At the end: what is gone is isolated, what is still there is unresolved."""
+        kept = []
+        for harmless in self.findings.harmless:
+            alive = any(self._is_alive(remains) for remains in harmless.remains)
+            if alive and harmless.confidence >= 2:
+                self.findings.unresolved.append(harmless)
+            else:
+                kept.append(harmless)
+        self.findings.harmless = kept
+
+    def _is_alive(self, remains: Remains) -> bool:
+        return self.timeline.ledgers[remains.side].shows(remains.storage, remains.window, remains.row)
+
+    # -- counting ------------------------------------------------------------------------------------------------------
+
+    def _note_state(self, number: int, state: StateBoundary) -> None:
+        findings = self.findings
+        for side in (REFERENCE, SUSPECT):
+            if not state.present[side]:
+                findings.state_missing[side].append(number)
+        equal = [slot for slot in state.slots if slot.same]
+        findings.state_slots += len(equal)
+        findings.updates += sum(slot.kind == "param" for slot in equal)
+        lone = state.reference_only.get("param", []), state.suspect_only.get("param", [])
+        if any(lone) and findings.state_unmatched is None:
+            findings.state_unmatched = (number, *lone)
+
+    def _clock(self, node: Node) -> int:
+        index = self.walk.index(node.window)
+        sides = [(REFERENCE, node.left), (SUSPECT, node.right)]
+        return min(int(index.window(side).clock[event]) for side, event in sides if event is not None)
+
+    def _count(self, step: Step, index: WindowIndex, pivot: Node | None) -> None:
+        """Add a window to the equal prefix: all of it, or what stands before the pivot."""
+        aligned = index.aligned
+        findings = self.findings
+        outputs, reads = aligned.outputs, aligned.inputs
+        equal = ~aligned.differs
+        within = np.ones(len(aligned.pairs), bool)
+        if pivot is not None:
+            limit = self.walk.order(pivot)
+            within = np.array([(step.number, order) < limit for order in _orders(index).tolist()], bool)
+        kept = equal & within
+        findings.prefix.pairs += int(kept.sum())
+        for matched in (outputs, reads):
+            part = kept[matched.pair] & matched.same & (matched.code != slots.UNKNOWN)
+            findings.prefix.tensors += int(part.sum())
+            findings.prefix.bytes += int(aligned.suspect.window.nbytes[matched.right[part]].sum())
+        is_read = aligned.reference.window.kind[aligned.pairs] == READ
+        findings.reads += int((is_read & within & ~aligned.reads_differ).sum())
+        for side, event in ((REFERENCE, pivot.left if pivot else None), (SUSPECT, pivot.right if pivot else None)):
+            window = index.window(side)
+            before = pivot is None or pivot.window == step.number
+            seq = int(window.seq[event]) if event is not None and before else int(window.seq[-1])
+            findings.gaps[side] += int(((window.kind == _GAP) & (window.seq <= seq)).sum())
+            table = step.suspect if side == SUSPECT else step.reference
+            assert table is not None
+            findings.dropped[side] += sum(min(last, seq) - first + 1 for first, last in table.dropped if first <= seq)
+
+
+def _orders(index: WindowIndex) -> Ints:
+    """`WindowIndex.order` of all pairs."""
+    aligned = index.aligned
+    right = aligned.left[aligned.pairs]
+    return 2 * (np.arange(len(right)) + np.searchsorted(np.sort(right), right))
+
+
+def _candidates(index: WindowIndex) -> Ints:
+    """Reference events of pairs that may show a difference, in an order that does not depend on the sides' names."""
+    aligned = index.aligned
+    window = aligned.reference.window
+    kind, phase = window.kind[aligned.pairs], window.phase[aligned.pairs]
+    leaving: Flags = (kind == READ) | (kind == COLLECTIVE) | (phase == OPTIMIZER_PHASE)
+    at = np.flatnonzero(aligned.differs | (aligned.reads_differ & leaving))
+    return aligned.pairs[at[np.argsort(_orders(index)[at], kind="stable")]]
+
+
+def shares(aligned: Aligned, index: WindowIndex) -> Shares:
+    """How much of a window's non-trivial results found a counterpart."""
+    telling, paired, accounted = [], [], []
+    for side, partner in ((REFERENCE, aligned.left), (SUSPECT, aligned.right)):
+        window = index.window(side)
+        rows = np.flatnonzero(window.output & window.telling & window.comparable[window.event])
+        events = np.unique(window.event[rows])
+        values = aligned.suspect_values if side == REFERENCE else aligned.reference_values
+        known = np.isin(window.value[rows], values)
+        unknown = np.unique(window.event[rows[~known]])
+        has_partner = partner[events] >= 0
+        telling.append(len(events))
+        paired.append(int(has_partner.sum()))
+        accounted.append(int((has_partner | ~np.isin(events, unknown)).sum()))
+    return Shares(aligned.reference.window.number, _two(telling), _two(paired), _two(accounted))
+
+
+def _two(numbers: list[int]) -> tuple[int, int]:
+    return numbers[0], numbers[1]

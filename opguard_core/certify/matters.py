@@ -1,0 +1,162 @@
+"""Does a difference matter? Follow its bytes, as consumers read them, to something that counts.
+
+Breadth first on both sides at once, inside one window: what leaves the window alive is picked up by a later window's own
+differences, whose root walk leads back here. An edge ends where the bytes read are the same on both sides after all, or
+where the paired consumer gives the same results.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from opguard_core.align import slots
+from opguard_core.align.columns import COLLECTIVE, OPTIMIZER_PHASE, READ, STATE
+from opguard_core.align.ledger import Lifetimes
+from opguard_core.align.timeline import REFERENCE, SUSPECT
+from opguard_core.certify.index import WindowIndex
+from opguard_core.certify.statecompare import StateBoundary
+
+MAX_CONSUMERS = 8
+"""First differing consumers kept for the report."""
+
+
+class Sink(NamedTuple):
+    """Where a difference counts.
+
+    Attributes:
+        kind: "read", "collective", "optimizer", "state" or "write".
+        left: Reference event.
+        right: Suspect event.
+    """
+
+    kind: str
+    left: int
+    right: int
+
+
+@dataclass
+class Spread:
+    """What a walk from one difference found.
+
+    Attributes:
+        sink: The first thing that counts, or None.
+        consumers: First pairs whose reads differ because of it, as (reference event, suspect event), in order found.
+    """
+
+    sink: Sink | None = None
+    consumers: list[tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Matters:
+    """Answers for one window.
+
+    Attributes:
+        index: The window.
+        state: Its state boundary.
+        lifetimes: Of the storages of both sides.
+    """
+
+    index: WindowIndex
+    state: StateBoundary
+    lifetimes: tuple[Lifetimes, Lifetimes]
+    _harmless: set[tuple[int, int]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        """Index the state boundary by row."""
+        self._state_slots = ({slot.left: slot for slot in self.state.slots}, {slot.right: slot for slot in self.state.slots})
+
+    def own_sink(self, left: int) -> Sink | None:
+        """What a pair counts as by itself: its differing reads leave the program, or its differing outputs are lasting state."""
+        aligned = self.index.aligned
+        right, pair = int(aligned.left[left]), int(self.index.pair_of[left])
+        window = aligned.reference.window
+        if not self.index.sure(left):
+            return None
+        if aligned.reads_differ[pair]:
+            if window.kind[left] == READ:
+                return Sink("read", left, right)
+            if window.kind[left] == COLLECTIVE:
+                return Sink("collective", left, right)
+            if window.phase[left] == OPTIMIZER_PHASE and aligned.suspect.window.phase[right] == OPTIMIZER_PHASE:
+                return Sink("optimizer", left, right)
+        outputs = aligned.outputs
+        for at in self.index.differing_outputs(pair):
+            if all(self._lasts(side, row) for side, row in ((REFERENCE, int(outputs.left[at])), (SUSPECT, int(outputs.right[at])))):
+                return Sink("write", left, right)
+        return None
+
+    def _lasts(self, side: int, row: int) -> bool:
+        """The row is the last word, in this window, on state that outlives it and that no state boundary covers.
+
+        Named state is compared at the boundary itself. Unnamed storages count when they are updated from their own
+        content of an earlier window (an average of weights is; a work buffer that is filled anew is not).
+        """
+        flow = self.index.flow(side)
+        window = flow.window
+        storage = window.storage[row : row + 1]
+        if storage[0] < 0 or self.lifetimes[side].dead(storage)[0] <= window.seq[-1]:
+            return False
+        name = window.text(int(window.tensor[row]))
+        if name and not name.startswith("grad:"):
+            return not all(self.state.present) and row in flow.last_writes(int(storage[0]))
+        if self.lifetimes[side].born(storage)[0] >= window.seq[0]:
+            return False
+        updates = any(window.storage[read] == storage[0] for read in window.reads(int(window.event[row])).tolist())
+        return updates and not name and row in flow.last_writes(int(storage[0]))
+
+    def spread(self, left: int, outputs: list[int] | None = None) -> Spread:
+        """Follow a pair's differing outputs to the first sink.
+
+        Args:
+            left: Reference event of the pair.
+            outputs: Indices into `Aligned.outputs` to follow; all differing ones by default.
+
+        Cost: each row once per window over all calls, as long as nothing is reached.
+        """
+        aligned = self.index.aligned
+        pair = int(self.index.pair_of[left])
+        result = Spread(self.own_sink(left))
+        queue: deque[tuple[int, int]] = deque()
+        for at in self.index.differing_outputs(pair) if outputs is None else outputs:
+            queue += [(REFERENCE, int(aligned.outputs.left[at])), (SUSPECT, int(aligned.outputs.right[at]))]
+        seen: set[tuple[int, int]] = set()
+        while queue and (result.sink is None or len(result.consumers) < MAX_CONSUMERS // 2):
+            side, row = queue.popleft()
+            if (side, row) in seen or (side, row) in self._harmless:
+                continue
+            seen.add((side, row))
+            for consumer in self.index.flow(side).consumers(row):
+                sink = self._visit(side, consumer, queue, result.consumers)
+                result.sink = result.sink or sink
+        if result.sink is None:
+            self._harmless |= seen
+        return result
+
+    def _visit(self, side: int, row: int, queue: deque[tuple[int, int]], consumers: list[tuple[int, int]]) -> Sink | None:
+        """One read of differing bytes: a sink, more rows to follow, or the end of this edge."""
+        index = self.index
+        window = index.window(side)
+        event = int(window.event[row])
+        if window.kind[event] == STATE:
+            slot = self._state_slots[side].get(row)
+            return Sink("state", slot.left_event, slot.right_event) if slot is not None and slot.counts and not slot.same else None
+        left, right = index.sides(side, event)
+        if min(left, right) >= 0 and index.sure(left):
+            if index.read_codes[side][row] <= slots.LAST_SAME:
+                return None
+            pair = int(index.pair_of[left])
+            sink = self.own_sink(left)
+            if sink is None and not index.aligned.differs[pair]:
+                return None
+            if (left, right) not in consumers and len(consumers) < MAX_CONSUMERS:
+                consumers.append((left, right))
+            outputs = index.aligned.outputs
+            for at in index.differing_outputs(pair):
+                queue += [(REFERENCE, int(outputs.left[at])), (SUSPECT, int(outputs.right[at]))]
+            return sink
+        if not index.is_known(side, row):
+            queue += [(side, output) for output in window.outputs(event).tolist() if not index.is_known(side, output)]
+        return None

@@ -1,0 +1,105 @@
+"""Every reason why a verdict is not stronger, with what to do about it. The slugs are a stable key of the answer."""
+
+from __future__ import annotations
+
+from opguard_core.certify.verdict import Reason
+
+_TEXTS: dict[str, tuple[str, str]] = {
+    "torn-trace": (
+        "The {side} trace of rank {rank} stops early: {detail}",
+        "Run that side again and let it end; look at its output for why it was killed.",
+    ),
+    "dropped-records": (
+        "The {side} trace of rank {rank} lost {count} records in front of the first difference, so an earlier one may be hidden.",
+        "Run again with a larger buffer, on a faster disk, or with `--steps` around the place.",
+    ),
+    "gap": (
+        "The {side} trace of rank {rank} has {count} gaps ({detail}) in front of the first difference.",
+        "See `coverage` for what could not be observed; narrow the run with `--steps`.",
+    ),
+    "unobserved-work": (
+        "Rank {rank} of the {side} did work that could not be observed and that touched observed tensors: {detail}.",
+        "See `coverage`; run that part without the extension or compiled region, or in `--mode verify`.",
+    ),
+    "ranks-differ": (
+        "The sides do not have the same ranks: only in the reference {reference}, only in the suspect {suspect}.",
+        "Run both sides with the same number of processes, or give an explicit rank map.",
+    ),
+    "rank-missing": (
+        "Rank {rank} of the {side} left no trace.",
+        "Look at that rank's output; it ended before capture began or its folder was removed.",
+    ),
+    "ended-early": (
+        "The {side} run ended with {detail} in step {step}; what both sides have up to there is compared.",
+        "Fix what ended it, or compare with `--steps` up to that step.",
+    ),
+    "unequal-length": (
+        "The sides ran unequally many steps: steps {first} to {last} are in both, the {side} has {count} more.",
+        "Run both for the same number of steps, or compare the common ones with `--steps`.",
+    ),
+    "steps-not-overlapping": (
+        "The recorded steps do not overlap: reference {reference}, suspect {suspect}.",
+        "Capture the same `--steps` on both sides; a resumed run counts on from its checkpoint.",
+    ),
+    "plan-mismatch": (
+        "The sides were recorded under different plans: {detail}.",
+        "Capture both sides with the same mode and steps.",
+    ),
+    "contract-conflict": (
+        "The sides differ in something that changes arithmetic: {detail}.",
+        "Make the two environments equal (see `contract`), or pass `--deterministic`.",
+    ),
+    "low-confidence": (
+        "The only differences that matter are between operators paired by name and shape alone, first at {place}.",
+        "Look at that place by hand, or reduce the structural difference between the two programs.",
+    ),
+    "auxiliary-output": (
+        "The only difference that matters is in an auxiliary output (a workspace) of {place}, which is often not initialised.",
+        "Capture with `--mode verify`, or switch that library's fused path off on both sides.",
+    ),
+    "ambiguous-pivot": (
+        "The first difference is at one of several places that fit equally well: {place}.",
+        "Compare those places by hand, or make the two programs more alike around them.",
+    ),
+    "low-coverage": (
+        "In step {step} only {share:.0%} of the {side}'s non-trivial results have a counterpart.",
+        "The programs differ too much in structure there; compare smaller parts or a closer reference.",
+    ),
+    "unresolved-difference": (
+        "A value that differs is still alive at the end of what was compared, unread: {place}.",
+        "Run a few steps more, so that whatever reads it is seen.",
+    ),
+    "state-missing": (
+        "There is no record of parameters and optimizer state at the end of step {step} of the {side}.",
+        "Let the run finish that step; a run without an optimizer has no state boundary.",
+    ),
+    "state-unmatched": (
+        "Parameters without a counterpart at the end of step {step}: only in the reference {reference}, only in the suspect {suspect}.",
+        "Compare programs with the same parameters, or map the names.",
+    ),
+    "nothing-compared": (
+        "No operator of one side has a counterpart on the other.",
+        "Check that both sides are the programs you meant.",
+    ),
+    "narrowed-search": (
+        "{count} stretches without equal content were too long to be searched in full and were paired in a band.",
+        "The pairs around them are less sure; compare with `--steps` around the place.",
+    ),
+    "filters-too-wide": (
+        "Filters swallowed {share:.1%} of all pairs, more than 5 %.",
+        "Make the filters narrower.",
+    ),
+}
+
+SLUGS = tuple(_TEXTS)
+
+
+def reason(slug: str, **facts: object) -> Reason:
+    """Build a reason.
+
+    Args:
+        slug: One of `SLUGS`.
+        **facts: Values for its sentence.
+    """
+    text, fix = _TEXTS[slug]
+    return Reason(slug, text.format(**facts), fix)

@@ -1,0 +1,178 @@
+"""The state boundary at the end of a window: parameters, gradients, optimizer state and buffers of both sides, matched.
+
+It gives `identical` its meaning and catches a last update that nobody reads.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from opguard_core.align import slots
+from opguard_core.align.aligned import Aligned
+from opguard_core.align.columns import STATE, Ints, Window
+
+Key = Callable[[int], Hashable]
+
+COUNTED = ("param", "optim", "buffer")
+"""Kinds of state whose difference matters by itself; a gradient matters only through the update that uses it."""
+
+
+@dataclass(frozen=True)
+class StateSlot:
+    """One piece of state on both sides.
+
+    Attributes:
+        left: Slot row in the reference's window.
+        right: Slot row in the suspect's window.
+        left_event: State event of the reference.
+        right_event: State event of the suspect.
+        name: Name on the suspect's side.
+        kind: "param", "grad", "optim", "buffer" or "rng".
+        code: How they compare, see `align.slots`.
+    """
+
+    left: int
+    right: int
+    left_event: int
+    right_event: int
+    name: str
+    kind: str
+    code: int
+
+    @property
+    def same(self) -> bool:
+        """No difference."""
+        return self.code <= slots.LAST_SAME
+
+    @property
+    def counts(self) -> bool:
+        """A difference matters by itself."""
+        return self.kind in COUNTED
+
+
+@dataclass
+class StateBoundary:
+    """All state of one window's end.
+
+    Attributes:
+        present: Whether each side recorded it.
+        slots: What both sides have.
+        reference_only: Names only the reference has, by kind.
+        suspect_only: Names only the suspect has, by kind.
+    """
+
+    present: tuple[bool, bool]
+    slots: list[StateSlot] = field(default_factory=list)
+    reference_only: dict[str, list[str]] = field(default_factory=dict)
+    suspect_only: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        """Both sides have a boundary and all parameters and optimizer state have a counterpart."""
+        lone = [side.get(kind, []) for side in (self.reference_only, self.suspect_only) for kind in ("param",)]
+        return all(self.present) and not any(lone)
+
+
+def kind_of(name: str) -> str:
+    """Kind of state by slot name (``param:blocks.0.weight``)."""
+    return name.partition(":")[0]
+
+
+def compare_state(aligned: Aligned) -> StateBoundary:
+    """Match the last state event of both sides: by name, then by equal content, then by what alone has its shape.
+
+    Names differ where code was rewritten; contents never pair across windows, so an equal content is the same state.
+    """
+    left, right = aligned.reference.window, aligned.suspect.window
+    events = [_last_state(left), _last_state(right)]
+    boundary = StateBoundary((events[0] >= 0, events[1] >= 0))
+    if not all(boundary.present):
+        return boundary
+    left_rows, right_rows = (np.arange(side.first[event], side.first[event + 1]) for side, event in zip((left, right), events, strict=True))
+    pairs: list[tuple[int, int]] = []
+    for left_key, right_key in (
+        (_by_name(left), _by_name(right)),
+        (_by_content(left), _by_content(right)),
+        (_by_writer(aligned, suspect=False), _by_writer(aligned, suspect=True)),
+        (_by_shape(left), _by_shape(right)),
+    ):
+        made = _matches(_classes(left_rows, left_key), _classes(right_rows, right_key))
+        pairs += made
+        left_rows = left_rows[~np.isin(left_rows, [a for a, _ in made])]
+        right_rows = right_rows[~np.isin(right_rows, [b for _, b in made])]
+    if pairs:
+        codes = slots.compare(left, right, np.array([a for a, _ in pairs]), np.array([b for _, b in pairs]))
+        for (a, b), code in zip(pairs, codes.tolist(), strict=True):
+            name = right.text(int(right.slot[b]))
+            boundary.slots.append(StateSlot(a, b, events[0], events[1], name, kind_of(name), code))
+    boundary.reference_only, boundary.suspect_only = _names(left, left_rows), _names(right, right_rows)
+    return boundary
+
+
+def _last_state(window: Window) -> int:
+    events = np.flatnonzero(window.kind == STATE)
+    return int(events[-1]) if len(events) else -1
+
+
+def _by_name(window: Window) -> Key:
+    return lambda row: int(window.slot[row])
+
+
+def _by_content(window: Window) -> Key:
+    def key(row: int) -> Hashable:
+        return (
+            (kind_of(window.text(int(window.slot[row]))), int(window.shape[row]), int(window.value[row])) if window.telling[row] else None
+        )
+
+    return key
+
+
+def _by_writer(aligned: Aligned, *, suspect: bool) -> Key:
+    """State last written by the two events of one pair."""
+    flow = aligned.suspect if suspect else aligned.reference
+
+    def key(row: int) -> Hashable:
+        writer = int(flow.writer[row])
+        if writer < 0:
+            return None
+        event = int(flow.window.event[writer])
+        pair = int(aligned.right[event]) if suspect else event if aligned.left[event] >= 0 else -1
+        place = int(np.searchsorted(flow.window.outputs(event), writer))
+        return (pair, place) if pair >= 0 else None
+
+    return key
+
+
+def _by_shape(window: Window) -> Key:
+    return lambda row: (kind_of(window.text(int(window.slot[row]))), int(window.shape[row]))
+
+
+def _classes(rows: Ints, key: Key) -> dict[Hashable, list[int]]:
+    classes: dict[Hashable, list[int]] = defaultdict(list)
+    for row in rows.tolist():
+        value = key(row)
+        if value is not None:
+            classes[value].append(row)
+    return classes
+
+
+def _matches(left: dict[Hashable, list[int]], right: dict[Hashable, list[int]]) -> list[tuple[int, int]]:
+    """Members of keys that occur equally often on both sides, in order; equal contents may occur more than once."""
+    pairs: list[tuple[int, int]] = []
+    for value, members in left.items():
+        others = right.get(value, [])
+        if len(members) == len(others) and (len(members) == 1 or (isinstance(value, tuple) and len(value) == 3)):
+            pairs += zip(members, others, strict=True)
+    return pairs
+
+
+def _names(window: Window, rows: Ints) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = defaultdict(list)
+    for row in rows.tolist():
+        name = window.text(int(window.slot[row]))
+        found[kind_of(name)].append(name)
+    return dict(found)

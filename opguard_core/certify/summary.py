@@ -1,0 +1,159 @@
+"""Draws the verdict from the findings of all ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opguard_core.certify.completeness import Completeness
+from opguard_core.certify.describe import Describer
+from opguard_core.certify.filters import MAX_SHARE, Filter
+from opguard_core.certify.findings import Harmless, RankFindings
+from opguard_core.certify.reasons import reason
+from opguard_core.certify.root import Node, Root
+from opguard_core.certify.verdict import Pivot, Place, Reason, Verdict, VerdictWord
+from opguard_core.ids import Origin
+
+MAX_ISOLATED = 16
+DIGEST_BITS = 64
+
+Judged = list[tuple[RankFindings, Describer]]
+
+
+def summarise(judged: Judged, completeness: Completeness, rules: list[Filter]) -> Verdict:
+    """Build the verdict.
+
+    Args:
+        judged: Findings and places of each rank pair, by suspect rank.
+        completeness: What the traces lack.
+        rules: Filters with their hits.
+    """
+    diverged = [(found, words) for found, words in judged if found.pivot]
+    firsts = sorted(((_pivot_key(found), found, words) for found, words in diverged), key=lambda entry: entry[0])
+    pivots = [_pivot(found, words) for _, found, words in firsts]
+    reasons = [*completeness.before_difference(), *_filters(judged, rules)]
+    word: VerdictWord
+    if pivots and not reasons:
+        word = "diverged"
+    elif pivots:
+        word = "inconclusive"
+    else:
+        reasons += [*_weak(judged), *_unresolved(judged), *completeness.whole()]
+        word = "inconclusive" if reasons else "identical"
+    findings = [found for found, _ in judged]
+    return Verdict(
+        verdict=word,
+        mode=_mode(completeness),
+        scope=_scope(completeness, findings),
+        pivot=pivots[0] if word == "diverged" else None,
+        isolated=_isolated(judged),
+        rank_firsts=pivots,
+        prefix={
+            "pairs": sum(found.prefix.pairs for found in findings),
+            "tensors": sum(found.prefix.tensors for found in findings),
+            "bytes": sum(found.prefix.bytes for found in findings),
+        },
+        compared=_compared(completeness, findings),
+        coverage=completeness.facts(),
+        filters=[{"id": rule.id, "hits": rule.hits} for rule in rules],
+        reasons=_distinct(reasons),
+    )
+
+
+def _pivot_key(found: RankFindings) -> tuple[int, int, int]:
+    return found.pivot[0].node.window, found.clock, found.rank
+
+
+def _pivot(found: RankFindings, words: Describer) -> Pivot:
+    root = found.pivot[0]
+    return words.pivot(root, words.steps([root.node])[root.node], found.first_consumers)
+
+
+def _isolated(judged: Judged) -> list[Pivot]:
+    """Harmless differences, once per place, first of each chain, sure ones only."""
+    pivots: list[Pivot] = []
+    for found, words in judged:
+        chosen: dict[tuple[Place | None, Place | None], Harmless] = {}
+        for harmless in found.harmless:
+            if harmless.first and harmless.confidence >= 3:
+                chosen.setdefault((words.place(0, harmless.node), words.place(1, harmless.node)), harmless)
+        picked = list(chosen.values())[: MAX_ISOLATED - len(pivots)]
+        steps = words.steps([harmless.node for harmless in picked])
+        pivots += [words.pivot(Root(harmless.node, Origin.OPERATOR, harmless.slot), steps[harmless.node]) for harmless in picked]
+    return pivots
+
+
+def _weak(judged: Judged) -> list[Reason]:
+    reasons = []
+    for found, words in judged:
+        for slug in ("low-confidence", "auxiliary-output"):
+            node = next((node for weak, node in found.weak if weak == slug), None)
+            if node is not None:
+                reasons.append(reason(slug, place=_shown(words, node)))
+    return reasons
+
+
+def _unresolved(judged: Judged) -> list[Reason]:
+    return [reason("unresolved-difference", place=_shown(words, found.unresolved[0].node)) for found, words in judged if found.unresolved]
+
+
+def _filters(judged: Judged, rules: list[Filter]) -> list[Reason]:
+    pairs, swallowed = (sum(getattr(found, name) for found, _ in judged) for name in ("pairs", "swallowed"))
+    if rules and pairs and swallowed / pairs > MAX_SHARE:
+        return [reason("filters-too-wide", share=swallowed / pairs)]
+    return []
+
+
+def _shown(words: Describer, node: Node) -> str:
+    place = words.place(1, node) or words.place(0, node)
+    operator = words.operator(1, node) or words.operator(0, node)
+    return f"{operator} at {place.file}:{place.line}" if place is not None else operator
+
+
+def _mode(completeness: Completeness) -> str:
+    modes = [run.ranks[rank].manifest.mode for run in (completeness.reference, completeness.suspect) for rank in sorted(run.ranks)]
+    order = ("trusted", "full", "verify")
+    known = [mode for mode in modes if mode in order]
+    return min(known, key=order.index) if known else "full"
+
+
+def _scope(completeness: Completeness, findings: list[RankFindings]) -> dict[str, Any]:
+    windows = sorted({window for found in findings for window in found.windows})
+    return {
+        "ranks": len(completeness.ranks.pairs),
+        "steps": [windows[0], windows[-1] + 1] if windows else None,
+        "device": "cpu",
+    }
+
+
+def _compared(completeness: Completeness, findings: list[RankFindings]) -> dict[str, Any]:
+    windows = sorted({window for found in findings for window in found.windows})
+    telling = [sum(share.telling[side] for found in findings for share in found.shares) for side in (0, 1)]
+    paired = [sum(share.paired[side] for found in findings for share in found.shares) for side in (0, 1)]
+    accounted = [sum(share.accounted[side] for found in findings for share in found.shares) for side in (0, 1)]
+
+    def part(counts: list[int]) -> dict[str, float]:
+        return {
+            name: round(counts[side] / telling[side], 4) if telling[side] else 1.0 for side, name in enumerate(("reference", "suspect"))
+        }
+
+    return {
+        "ranks": [list(pair) for pair in completeness.ranks.pairs],
+        "steps": windows,
+        "paired_share": part(paired),
+        "accounted_share": part(accounted),
+        "events": sum(found.pairs for found in findings),
+        "parameter_updates": sum(found.updates for found in findings),
+        "state_slots": sum(found.state_slots for found in findings),
+        "reads": sum(found.reads for found in findings),
+        "digest_bits": DIGEST_BITS,
+        "comparisons": sum(found.prefix.tensors for found in findings),
+        "steps_only_in": {
+            "reference": sorted({window for found in findings for window in found.one_sided[0]}),
+            "suspect": sorted({window for found in findings for window in found.one_sided[1]}),
+        },
+        "isolated_not_listed": sum(found.harmless_more for found in findings),
+    }
+
+
+def _distinct(reasons: list[Reason]) -> list[Reason]:
+    return list(dict.fromkeys(reasons))
