@@ -169,8 +169,8 @@ class Window:
     @cached_property
     def written(self) -> Flags:
         """bool[m]: returned or changed in place."""
-        flags_out: Flags = flags[inverse.reshape(-1)] if len(texts) else np.zeros(0, bool)
-        return flags_out
+        flags: Flags = self.direction != IN
+        return flags
 
     @cached_property
     def overwrites(self) -> Flags:
