@@ -2,21 +2,110 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
+from opguard_core.certify.answer import to_dict
+from opguard_core.certify.compare import compare as certify
+from opguard_core.contract.compare import Difference, compare_ranks
+from opguard_core.ids import SIDES
 from opguard_core.trace.reader import Run
 from opguard_harness.compare.launching import SideRun
-from opguard_harness.compare.request import CaptureRequest
+from opguard_harness.errors import WindowNotReached
+from opguard_harness.report.progress import Progress
 
 OWN_REASONS = frozenset({"exit-codes-differ"})
 
 
-def judge(reference: SideRun, suspect: SideRun, capture: CaptureRequest) -> dict[str, Any]:
-    """Compare two traces."""
-    raise NotImplementedError(f"{Run.open(reference.trace)} {Run.open(suspect.trace)} {capture}")
+def judge(reference: SideRun, suspect: SideRun, steps: tuple[int, int] | None, progress: Progress) -> dict[str, Any]:
+    """Compare two traces.
+
+    Args:
+        reference: The reference's run.
+        suspect: The suspect's run.
+        steps: The window that was asked for, half open, or None.
+        progress: Where to say how far the comparison is.
+
+    Returns:
+        The answer, less ``trace`` and the seconds of the runs.
+
+    Raises:
+        TraceFormatError: A trace cannot be read.
+        WindowNotReached: A side recorded nothing in the window.
+
+    Cost: linear in the traces up to the first difference; one window of one rank of each side in memory.
+    """
+    runs = (Run.open(reference.trace), Run.open(suspect.trace))
+    contract = _contract(*runs)
+    began = aligned = time.monotonic()
+
+    def tick(what: str, done: int, total: int) -> None:
+        nonlocal aligned
+        aligned = time.monotonic()
+        progress.tick(f"{what}: {done} of {total} events")
+
+    try:
+        verdict = certify(*runs, progress=tick, contract_conflicts=[item.key for item in contract if item.severity == "arithmetic"])
+    finally:
+        progress.done()
+    answer = to_dict(verdict)
+    if steps is not None:
+        _require_window(answer["compared"], steps)
+    answer["contract"] = [item.as_dict() for item in contract]
+    answer["exit"] = {side.name: _exit_code(side, run) for side, run in zip((reference, suspect), runs, strict=True)}
+    answer["seconds"] = {"align": round(aligned - began, 3), "certify": round(time.monotonic() - aligned, 3)}
+    _weigh_exits(answer)
+    return answer
 
 
 def contract_differences(reference: Path, suspect: Path) -> list[dict[str, Any]]:
-    """What the two runs should share and do not."""
-    raise NotImplementedError(f"{reference} {suspect}")
+    """What the two runs should share and do not, worst first.
+
+    Args:
+        reference: Trace directory of the reference.
+        suspect: Trace directory of the suspect.
+    """
+    return [item.as_dict() for item in _contract(Run.open(reference), Run.open(suspect))]
+
+
+def _contract(reference: Run, suspect: Run) -> list[Difference]:
+    contracts = [{rank: trace.manifest.contract for rank, trace in run.ranks.items()} for run in (reference, suspect)]
+    return compare_ranks(*contracts)
+
+
+def _require_window(compared: dict[str, Any], steps: tuple[int, int]) -> None:
+    """A window that a side never reached is an error, not an empty success."""
+    for side in SIDES:
+        recorded = [*compared["steps"], *compared["steps_only_in"][side]]
+        if not any(steps[0] <= step < steps[1] for step in recorded):
+            raise WindowNotReached(
+                f"--steps {steps[0]}:{steps[1]}: the {side} side recorded none of these steps (it recorded {_span(recorded)})."
+            )
+
+
+def _span(steps: list[int]) -> str:
+    return f"{min(steps)} to {max(steps)}" if steps else "none"
+
+
+def _exit_code(side: SideRun, run: Run) -> int | None:
+    """How the program ended: told by its launcher, else by the trace's manifest; a signal is negative."""
+    if side.exit_code is not None or run.manifest.exit is None:
+        return side.exit_code
+    number = run.manifest.exit.get("signal")
+    return run.manifest.exit.get("code") if number is None else -number
+
+
+def _weigh_exits(answer: dict[str, Any]) -> None:
+    """Programs that compute the same and end differently are not the same: say so instead of `identical`."""
+    reference, suspect = answer["exit"]["reference"], answer["exit"]["suspect"]
+    if answer["verdict"] != "identical" or reference == suspect or None in (reference, suspect):
+        return
+    answer["verdict"] = "inconclusive"
+    answer["reasons"].append(
+        {
+            "slug": "exit-codes-differ",
+            "text": f"Everything that was compared is equal, but the reference ended with {reference} and the suspect with {suspect}.",
+            "fix": "Look at the output of the side that failed; it lies beside its trace.",
+        }
+    )

@@ -47,7 +47,9 @@ def compare(request: CompareRequest, progress: Progress) -> dict[str, Any]:
         with Results(final) as results:
             runs = _run_all(sides, interpreter, request.capture, results, progress)
             progress.say("comparing the traces")
-            answer = _judge(runs, results.partial, final, request, began)
+            answer = _judge(runs, results.partial, final, request.capture.steps, progress)
+            answer["seconds"]["total"] = round(time.monotonic() - began, 3)
+            checked(answer)
             (results.partial / ANSWER_FILE).write_text(dumps(answer, indent=1) + "\n", "ascii")
             results.finish()
     return answer
@@ -85,18 +87,16 @@ def _run_all(
     return reference, suspect
 
 
-def _judge(runs: tuple[SideRun, SideRun], partial_dir: Path, final: Path, request: CompareRequest, began: float) -> dict[str, Any]:
-    """Have the traces judged and complete the answer."""
+def _judge(
+    runs: tuple[SideRun, SideRun], partial_dir: Path, final: Path, steps: tuple[int, int] | None, progress: Progress
+) -> dict[str, Any]:
+    """Have the traces judged and add what the runs tell."""
     from opguard_harness.compare.judging import judge  # the readers of traces cost a second to import
 
-    answer = plain(judge(runs[0], runs[1], request.capture))
+    answer: dict[str, Any] = plain(judge(*runs, steps, progress))
     answer["trace"] = {run.name: str(_final_place(run.trace, partial_dir, final)) for run in runs}
-    answer["seconds"] = {
-        **answer["seconds"],
-        **{run.name: round(run.seconds, 3) for run in runs},
-        "total": round(time.monotonic() - began, 3),
-    }
-    return checked(answer)
+    answer["seconds"].update({run.name: round(run.seconds, 3) for run in runs})
+    return answer
 
 
 def _final_place(path: Path, partial_dir: Path, final: Path) -> Path:
