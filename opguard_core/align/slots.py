@@ -85,9 +85,10 @@ def match(reference: Window, suspect: Window, left: Ints, right: Ints, *, output
     rest_a, rest_b = _others(a, len(left_rows)), _others(b, len(right_rows))
     c, d = _join(combined(left_pair[rest_a], _rank(left_pair[rest_a])), combined(right_pair[rest_b], _rank(right_pair[rest_b])))
     pair = np.concatenate([left_pair[a], left_pair[rest_a[c]]])
-    order = np.argsort(pair, kind="stable")
-    rows_a = np.concatenate([left_rows[a], left_rows[rest_a[c]]])[order]
-    rows_b = np.concatenate([right_rows[b], right_rows[rest_b[d]]])[order]
+    rows_a = np.concatenate([left_rows[a], left_rows[rest_a[c]]])
+    rows_b = np.concatenate([right_rows[b], right_rows[rest_b[d]]])
+    order = np.lexsort((rows_a, pair))
+    rows_a, rows_b = rows_a[order], rows_b[order]
     matched = Matched(pair[order], rows_a, rows_b, compare(reference, suspect, rows_a, rows_b))
     return matched if outputs else _uncross(reference, suspect, left, matched)
 

@@ -38,6 +38,8 @@ class RankJudge:
         self.walk = RootWalk(timeline)
         self._swallow = swallow
         self._harmless_lefts: dict[int, set[int]] = {}
+        self._held: list[Root] = []
+        self._held_since: int | None = None
 
     def run(self, progress: Callable[[int], None]) -> RankFindings:
         """Judge until the first difference that matters, or the end.
@@ -56,6 +58,8 @@ class RankJudge:
             if self.findings.pivot:
                 break
         self.findings.completed = [number for number in self.findings.windows if all(end is not None and number < end for end in last)]
+        if not self.findings.pivot and self._held:
+            self._conclude(self._held)
         if not self.findings.pivot:
             self._settle()
         return self.findings
@@ -78,13 +82,37 @@ class RankJudge:
         findings.shares.append(shares(aligned, index))
         roots, weak = self._first_that_matters(step.number, index, matters)
         if not roots:
-            roots = self._from_state(step.number, state)
+            roots = self._state_roots(step.number, state)
+        roots = self._rank_with_held(step.number, roots)
         if roots:
-            findings.pivot = roots
-            findings.clock = self._clock(roots[0].node)
+            self._conclude(roots)
         else:
             findings.weak += weak
         self._count(step, index, roots[0].node if roots else None)
+
+    def _conclude(self, roots: list[Root]) -> None:
+        self.findings.pivot = roots
+        self.findings.clock = self._clock(roots[0].node)
+
+    def _state_roots(self, number: int, state: StateBoundary) -> list[Root]:
+        """Roots of a state difference; one that no operator shows is held back, for the first operator that reads it."""
+        if self._held:
+            return []
+        roots = self._from_state(number, state)
+        if roots and all(root.consumer is not None and self._is_state(root.consumer) for root in roots):
+            self._held = roots
+            return []
+        return roots
+
+    def _is_state(self, node: Node) -> bool:
+        return node.left is not None and self.walk.index(node.window).is_state(REFERENCE, node.left)
+
+    def _rank_with_held(self, number: int, roots: list[Root]) -> list[Root]:
+        """A held state difference is the first one unless an operator shows it in the very next window."""
+        if not self._held or self._held_since is None:
+            self._held_since = number if self._held else None
+            return roots
+        return roots if roots and number <= self._held_since + 1 else self._held if roots else []
 
     def _first_that_matters(self, number: int, index: WindowIndex, matters: Matters) -> tuple[list[Root], list[tuple[str, Node]]]:
         aligned = index.aligned

@@ -256,6 +256,9 @@ class RootWalk:
             if self._standing(row) == _DIFFERS:
                 walk.push(Node(row.window, self._event(row), self._event(partner)), node)
         moved = len(left) < len(producers[0]) and any(consumer == node for consumer in walk.seen.values())
+        if any(self._comes_later(row, node) for row in (*left, *right)):
+            walk.roots.append(self._stale(walk, node, producers, slot))
+            return
         bad_left = [row for row in left if self._standing(row) in (_DIFFERS, _FREE)]
         bad_right = [row for row in right if self._standing(row) in (_DIFFERS, _FREE)]
         if not bad_left and not bad_right:
@@ -266,6 +269,14 @@ class RootWalk:
         else:
             for row in bad_left or bad_right:
                 self._follow(walk, node, row)
+
+    def _comes_later(self, row: Row, consumer: Node) -> bool:
+        """The row's partner runs only after the consumer on its own side: the same work in another order."""
+        if not self._surely_paired(row):
+            return False
+        partner = self.index(row.window).partner(row.side, self._event(row))
+        own = consumer.left if row.side == SUSPECT else consumer.right
+        return own is not None and (row.window, partner) >= (consumer.window, own)
 
     def _both(self, walk: Walk, node: Node, left: Row, right: Row, slot: str, producers: list[list[Row]]) -> None:
         """Each side's value comes from an operator whose result the other side does not have."""
@@ -290,10 +301,23 @@ class RootWalk:
 
     def _stale(self, walk: Walk, node: Node, producers: list[list[Row]], slot: str) -> Root:
         """Both sides know both values, and yet they read different ones: a stale value, another view, other elements."""
+        near = self._producer_nodes(producers)
+        if node.left is not None and self.index(node.window).is_state(REFERENCE, node.left):
+            return Root(self._unstored(producers) or node, Origin.STRUCTURE, slot, (), node, near)
         outputs = self._matched(node, outputs=True) if node.left is not None and node.right is not None else None
         permuted = outputs is not None and bool((outputs.code == slots.PERMUTED).any())
         origin = Origin.PERMUTATION if permuted else Origin.STRUCTURE
-        return Root(node, origin, slot, (), walk.seen.get(node), self._producer_nodes(producers))
+        return Root(node, origin, slot, (), walk.seen.get(node), near)
+
+    def _unstored(self, producers: list[list[Row]]) -> Node | None:
+        """State whose values both sides computed: the pair whose result only one of them stored, which is the later writer's."""
+        found = [
+            Node(row.window, *self.index(row.window).sides(row.side, self._event(row)))
+            for rows in producers
+            for row in rows[:1]
+            if self._common(row) and self.index(row.window).partner(row.side, self._event(row)) >= 0
+        ]
+        return max(found, key=self.order, default=None)
 
     def _producer_nodes(self, producers: list[list[Row]]) -> tuple[tuple[str, Node], ...]:
         nodes = []
