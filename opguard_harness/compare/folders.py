@@ -65,8 +65,7 @@ class Results:
         self.final = final
         self.partial = final.with_name(f".{final.name}.partial-{os.getpid()}-{secrets.token_hex(3)}")
         self._made_parents: list[Path] = []
-        self._keep = False
-        self.failed: Path | None = None
+        self._failed: Path | None = None
 
     def __enter__(self) -> Results:
         """Make the partial folder, private, after a look at the free space."""
@@ -80,10 +79,14 @@ class Results:
         self.partial.mkdir(mode=0o700, parents=True)
         return self
 
-    def keep(self) -> None:
-        """From here on a failure keeps what there is: a program has run, its output may say why."""
-        self._keep = True
-        self.failed = self._free_name()
+    def keep(self) -> Path:
+        """From here on a failure keeps what there is: a program has run, its output may say why.
+
+        Returns:
+            Where a failure will leave it.
+        """
+        self._failed = self._failed or self._free_name()
+        return self._failed
 
     def finish(self) -> Path:
         """Give the folder its final name."""
@@ -95,8 +98,8 @@ class Results:
         if not self.partial.exists():
             return
         with uninterrupted():
-            if self._keep and self.failed is not None and isinstance(error, Exception) and not _is_interrupt(error):
-                self.partial.rename(self.failed)
+            if self._failed is not None and isinstance(error, Exception) and not _is_interrupt(error):
+                self.partial.rename(self._failed)
                 return
             shutil.rmtree(self.partial, ignore_errors=True)
             for parent in self._made_parents:

@@ -39,7 +39,14 @@ class SideRun:
 
 
 async def run_side(
-    side: ProgramSide, interpreter: Interpreter, capture: CaptureRequest, folder: Path, *, interrupts: Interrupts, progress: Progress
+    side: ProgramSide,
+    interpreter: Interpreter,
+    capture: CaptureRequest,
+    folder: Path,
+    *,
+    kept: Path | None,
+    interrupts: Interrupts,
+    progress: Progress,
 ) -> SideRun:
     """Run one program under capture and wait for it.
 
@@ -48,6 +55,7 @@ async def run_side(
         interpreter: The training's interpreter.
         capture: How to observe it.
         folder: Folder of this side under the results, absent; gets ``trace``, ``stdout.txt`` and ``stderr.txt``.
+        kept: Where ``folder`` will lie if this fails; None if it will be removed.
         interrupts: Installed interrupt counter.
         progress: Where to say what goes on.
 
@@ -70,15 +78,16 @@ async def run_side(
         code = await run_to_end(spawn, interrupts, tick)
     finally:
         progress.done()
-    return outcome(side.name, folder, code, took)
+    return outcome(side.name, folder, kept, code, took)
 
 
-def outcome(name: str, folder: Path, code: int, seconds: float) -> SideRun:
+def outcome(name: str, folder: Path, kept: Path | None, code: int, seconds: float) -> SideRun:
     """What a launcher that has ended left, or the error that it told.
 
     Args:
         name: "reference" or "suspect".
         folder: Folder of this side under the results.
+        kept: Where it will lie if this fails; None if it will be removed.
         code: The launcher's own exit code.
         seconds: How long it took.
 
@@ -87,14 +96,13 @@ def outcome(name: str, folder: Path, code: int, seconds: float) -> SideRun:
         CaptureError: Capture could not start in a process that matters; likewise.
     """
     trace, stderr = folder / "trace", folder / "stderr.txt"
+    hint = f"Its output is in {kept / stderr.name}." if kept else "Run it once by itself and look at its output."
     told = _launcher_error(stderr) if code == _LAUNCHER_ERROR else None
     if told is not None:
         text = f"{name}: {told['text']}"
-        raise CaptureError(text, slug=told["slug"], hint=f"The output of the {name} side is in {stderr}.")
+        raise CaptureError(text, slug=told["slug"], hint=hint)
     if trace_folder(trace) is None:
-        raise NothingCaptured(
-            f"The {name} side left no trace (exit code {code}; {_last_line(stderr)}).", hint=f"Its output is in {stderr}."
-        )
+        raise NothingCaptured(f"The {name} side left no trace (exit code {code}; {_last_line(stderr)}).", hint=hint)
     try:
         ended = read_run_manifest(trace).exit
     except TraceFormatError:

@@ -77,9 +77,9 @@ def _run_all(
                 runs.append(SideRun(side.name, side.trace, None, 0.0))
                 continue
             assert interpreter is not None, "a program side has an interpreter"
-            results.keep()
+            kept = results.keep() / side.name
             folder = results.partial / side.name
-            runs.append(await run_side(side, interpreter, capture, folder, interrupts=interrupts, progress=progress))
+            runs.append(await run_side(side, interpreter, capture, folder, kept=kept, interrupts=interrupts, progress=progress))
         return runs
 
     with Interrupts() as interrupts:

@@ -39,8 +39,8 @@ def capture_once(folder: Path, argv: tuple[str, ...], capture: CaptureRequest, *
     final = choose_out(new_run(), [side.folder])
     interpreter = find(capture.python)
     with Results(final) as results, Interrupts() as interrupts:
-        results.keep()
-        work = partial(run_side, side, interpreter, capture, results.partial / "run", interrupts=interrupts, progress=Silent())
+        kept = results.keep() / "run"
+        work = partial(run_side, side, interpreter, capture, results.partial / "run", kept=kept, interrupts=interrupts, progress=Silent())
         run = anyio.run(work)
         for entry in list((results.partial / "run").iterdir()):
             entry.rename(results.partial / entry.name)

@@ -61,7 +61,7 @@ def _first_steps(
 ) -> tuple[Path, dict[str, Any]]:
     """Capture one side; a side that is still running when its time is up is ended and read as far as it came."""
     try:
-        run = anyio.run(partial(run_side, side, interpreter, capture, folder, interrupts=interrupts, progress=Silent()))
+        run = anyio.run(partial(run_side, side, interpreter, capture, folder, kept=None, interrupts=interrupts, progress=Silent()))
     except TimedOut:
         trace = trace_folder(folder)
         if trace is None:
