@@ -90,7 +90,10 @@ RULES = (
     Rule("flags.fill_uninitialized_memory", "environment", "unwritten memory is compared by shape only"),
     Rule("flags.deterministic_warn_only", "environment", "only decides between a warning and an error"),
     Rule("flags.cudnn.benchmark", "order", "the algorithm is chosen by timing"),
-    Rule("flags.*", "arithmetic", "chooses kernels or precision"),
+    # What the program chose for itself and every event shows (dtypes, devices) is for the trace to judge.
+    Rule("flags.default_*", "environment", "dtype and device of every tensor are in the events"),
+    Rule("flags.autocast.*", "environment", "dtypes are in the events"),
+    Rule("flags.*", "arithmetic", "chooses kernels or precision that no event shows"),
     Rule("compile.used", "order", "compiled code fuses and reorders"),
     # Programs that draw with generators of their own never seed the default one; whether drawn numbers differ is in the events.
     Rule("seed.torch", "environment", "other random numbers, where the default generator is used at all"),

@@ -153,12 +153,15 @@ def _join(run: str, facts: Facts) -> Callable[[int, int], None]:
     """A multiprocessing child joins a process group and so is a rank."""
 
     def joined(rank: int, world_size: int) -> None:
-        if facts.get("folder") or os.getpid() != facts["pid"]:
+        mine = facts if os.getpid() == facts["pid"] else {**facts, "pid": os.getpid(), "ppid": os.getppid(), "reason": "forked-child"}
+        if facts.get("folder"):
+            if mine is not facts:
+                tell(run, {**mine, "folder": ""}, state="left", role="left", reason="uncaptured-rank", rank=rank, world_size=world_size)
             return
         try:
-            _start(Path(run), facts, rank, world_size, rank)
+            _start(Path(run), mine, rank, world_size, rank)
         except Exception as error:  # noqa: BLE001 - the tool's edge, as in the bootstrap
-            bootstrap.give_up(run, facts, error)
+            bootstrap.give_up(run, mine, error)
 
     return joined
 

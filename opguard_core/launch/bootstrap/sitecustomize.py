@@ -122,7 +122,7 @@ def decide(argv: "Sequence[str]", environ: "Mapping[str, str]") -> tuple[str, st
 
     Returns:
         (role, reason): role is "rank" (the environment says so), "program" (the single process, if it imports torch),
-        "spawned" (a multiprocessing child: a rank only if it joins a process group), "agent" (starts ranks) or "left"
+        "spawned" (a multiprocessing child or what forks them: a rank only if it joins a process group), "agent" (starts ranks) or "left"
         (left alone). The reason says why, as a short word.
     """
     kind, value, _ = command_line(argv)
@@ -131,7 +131,7 @@ def decide(argv: "Sequence[str]", environ: "Mapping[str, str]") -> tuple[str, st
         return "left", "compile-worker"
     for worker_kind, prefix, reason in WORKERS:
         if kind == worker_kind and value.startswith(prefix):
-            if reason == "multiprocessing-child" and inside == "program":
+            if reason in ("multiprocessing-child", "fork-server") and inside == "program":
                 return "spawned", reason
             return "left", reason
     if inside == "rank":
@@ -294,8 +294,9 @@ def _load_opguard(folder: str) -> None:
 def begin(folder: str, run: str, role: str, facts: dict[str, object]) -> None:
     """Start what this role asks for, torch being there."""
     if os.getpid() != facts["pid"]:  # forked before torch was imported
-        facts = {**facts, "pid": os.getpid(), "ppid": os.getppid(), "reason": "forked-child", "ancestor": facts["pid"]}
-        facts["role"] = role = "spawned" if role == "program" else "left"
+        ancestor = facts["pid"] if role == "program" else facts["ancestor"]
+        role = "left" if role == "rank" else "spawned"
+        facts = {**facts, "pid": os.getpid(), "ppid": os.getppid(), "reason": "forked-child", "ancestor": ancestor, "role": role}
         write_record(run, facts)
         if role == "left":
             return
