@@ -45,8 +45,8 @@ def complement(ranges: list[tuple[int, int]], stop: int) -> list[tuple[int, int]
     holes = []
     expected = 0
     for first, last in merge_ranges(ranges):
-        if first > expected:
-            holes.append((expected, first - 1))
+        if first > expected and expected < stop:
+            holes.append((expected, min(first, stop) - 1))
         expected = last + 1
     if expected < stop:
         holes.append((expected, stop - 1))

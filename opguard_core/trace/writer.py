@@ -24,7 +24,7 @@ from opguard_core.trace.codec import default_compression
 from opguard_core.trace.commit import Committer
 from opguard_core.trace.drops import DropLedger, complement
 from opguard_core.trace.files import DIRECTORY_MODE
-from opguard_core.trace.index import IndexWriter
+from opguard_core.trace.index import INDEX_NAME, IndexWriter
 from opguard_core.trace.intake import Intake, Taken, WhenFull
 from opguard_core.trace.manifest import ENDED, RankManifest, write_manifest
 from opguard_core.trace.schema import EventRow, FrameRow, LifetimeRow, SlotRow
@@ -120,21 +120,17 @@ class TraceWriter:
         self._thread.start()
 
     def _claim(self) -> IndexWriter:
+        header = {"format": FORMAT_VERSION, "rank": self._manifest.rank, "world_size": self._manifest.world_size}
         try:
             self.directory.parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
             self.directory.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
-            index = IndexWriter(
-                self.directory, {"format": FORMAT_VERSION, "rank": self._manifest.rank, "world_size": self._manifest.world_size}
-            )
+            if (self.directory / INDEX_NAME).exists():
+                raise self._in_use()
+            index = IndexWriter(self.directory, header)
             write_manifest(self.directory, self._manifest)
-        except FileExistsError as error:
-            raise FlushFailed(
-                f"The folder {self.directory} already holds a trace.",
-                slug="trace-folder-in-use",
-                hint="Give every rank of every run a folder of its own (a fresh --out).",
-                path=str(self.directory),
-            ) from error
         except OSError as error:
+            if isinstance(error, FileExistsError) and self.directory.is_dir():
+                raise self._in_use() from error  # another writer was faster just now
             raise FlushFailed(
                 f"Cannot write the trace folder {self.directory}: {error.strerror}.",
                 slug="trace-folder-unwritable",
@@ -142,6 +138,14 @@ class TraceWriter:
                 path=str(self.directory),
             ) from error
         return index
+
+    def _in_use(self) -> FlushFailed:
+        return FlushFailed(
+            f"The folder {self.directory} already holds a trace.",
+            slug="trace-folder-in-use",
+            hint="Give every rank of every run a folder of its own (a fresh --out).",
+            path=str(self.directory),
+        )
 
     # EventSink: called by engines, from any thread.
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import orjson
 
 from opguard_core.trace.reader import RankTrace, Run
 from opguard_core.trace.schema import EventRow, FrameRow, LifetimeRow, SlotRow
@@ -99,3 +103,12 @@ def read_rank(run: Path, rank: int = 0) -> Rows:
 def is_prefix(part: Rows, whole: Rows) -> bool:
     """Whether the events and slots of ``part`` are the first ones of ``whole``, and its frames and stacks too."""
     return all(mine == theirs[: len(mine)] for mine, theirs in zip(part[:4], whole[:4], strict=True))
+
+
+def reseal(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change a manifest and seal it again, as whoever forges one would."""
+    record = orjson.loads(path.read_bytes())
+    del record["seal"]
+    change(record)
+    record["seal"] = hashlib.sha256(orjson.dumps(record)).hexdigest()
+    path.write_bytes(orjson.dumps(record))

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+import pytest
+
+from opguard_core.trace.manifest import RunManifest, write_manifest
+from opguard_core.trace.writer import TraceWriter
+from tests.support.traces import event, frame, slot
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A finished run of one rank with three events."""
+    writer = TraceWriter(tmp_path / "rank-00000")
+    writer.frame(frame(0))
+    writer.stack(0, [0])
+    for seq in range(3):
+        writer.emit(event(seq), [slot(seq)])
+    writer.close(ended="exit")
+    write_manifest(tmp_path, RunManifest(ranks=[0, 1], complete=True))
+    return tmp_path
