@@ -14,7 +14,7 @@ from opguard_core.trace.codec import decode_segment, encode_segment, to_batch
 from opguard_core.trace.columns import StringTables, to_columns
 from opguard_core.trace.drops import complement, merge_ranges
 from opguard_core.trace.index import Group, IndexWriter, SegmentEntry, read_index
-from opguard_core.trace.schema import EventRow, FrameRow, SlotRow
+from opguard_core.trace.schema import EventRow, FrameRow, LifetimeRow, SlotRow
 from opguard_core.trace.writer import TraceWriter
 from tests.support.traces import Rows, read_rank
 
