@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ import pytest
 from opguard_harness.__main__ import main
 from opguard_harness.answer.schema import compare_schema
 from opguard_harness.answer.validate import faults
+from opguard_harness.compare import processes
 from tests.support.fake_training import REPOSITORY, fake_program, fake_python
 
 
@@ -33,7 +35,9 @@ def python(place):
 
 
 def snapshot(folder):
-    return {path.relative_to(folder): (path.lstat().st_mtime_ns, path.read_bytes() if path.is_file() else b"") for path in folder.rglob("*")}
+    return {
+        path.relative_to(folder): (path.lstat().st_mtime_ns, path.read_bytes() if path.is_file() else b"") for path in folder.rglob("*")
+    }
 
 
 @pytest.fixture
@@ -111,8 +115,16 @@ def test_nothing_captured_is_an_error_with_the_reason_and_keeps_the_output(place
     assert str(place / "out.failed" / "suspect" / "stderr.txt") in answer["error"]["fix"]
 
 
-def test_a_side_that_hangs_is_ended_after_the_timeout(place, compare):
-    answer = compare(*sides(place, suspect={"hang": True}), "--timeout", "4", code=2)
+def test_a_side_that_hangs_is_ended_after_the_timeout(place, compare, monkeypatch):
+    class Clock:
+        """Jumps ahead once the suspect hangs, so that the test waits for that and for nothing else."""
+
+        def monotonic(self):
+            hangs = any("hanging" in path.read_text() for path in place.glob(".out.partial-*/suspect/stdout.txt"))
+            return time.monotonic() + (1000 if hangs else 0)
+
+    monkeypatch.setattr(processes, "time", Clock())
+    answer = compare(*sides(place, suspect={"hang": True}), "--timeout", "900", code=2)
     assert answer["error"]["slug"] == "timed-out"
     # What it had captured is kept and can be compared.
     kept = place / "out.failed"
@@ -153,7 +165,9 @@ def test_a_port_that_the_user_sets_is_left_alone(place, compare):
 
 def test_traces_can_be_compared_again_without_running_anything(place, compare):
     first = compare(*sides(place, suspect={"corrupt": True, "exit": 4}), code=1)
-    second = compare("--reference", place / "out" / "reference", "--suspect", place / "out" / "suspect" / "trace", code=1, out=place / "two")
+    second = compare(
+        "--reference", place / "out" / "reference", "--suspect", place / "out" / "suspect" / "trace", code=1, out=place / "two"
+    )
     assert second["pivot"] == first["pivot"]
     assert second["exit"] == {"reference": 0, "suspect": 4}
     assert [path.name for path in (place / "two").iterdir()] == ["answer.json"]
