@@ -58,15 +58,15 @@ class RankFacts:
     ``finish()`` when capture stops and give its result to the writer again.
     """
 
-    def __init__(self, config: RunConfig) -> None:
-        """Read the early facts and wait for the first optimizer step."""
+    def __init__(self, config: RunConfig, *, wait: bool = True) -> None:
+        """Read the early facts and, unless the caller will call `late` itself, wait for the first optimizer step."""
         self._torch: Any = sys.modules["torch"]
         self._late = False
         self.contract: Contract = {**_early(config, self._torch), **config.facts}
         self._handle: Any = None
         optimizer = sys.modules.get("torch.optim.optimizer")
         register = getattr(optimizer, "register_optimizer_step_pre_hook", None)
-        if register is not None:
+        if register is not None and wait:
             self._handle = register(self._before_step)
 
     def _before_step(self, *_: object) -> None:
@@ -165,7 +165,7 @@ def late_readers(torch: Any) -> Mapping[str, Reader]:
         "flags.autocast.cuda": lambda: torch.is_autocast_enabled("cuda"),
         "flags.autocast.cuda_dtype": lambda: str(torch.get_autocast_dtype("cuda")),
         "seed.torch": torch.initial_seed,
-        "compile.used": lambda: "torch._dynamo.convert_frame" in sys.modules,
+        "compile.used": _frames_compiled,
         "env.at_step": lambda: relevant(os.environ),
     }
     if torch.cuda.is_initialized():
@@ -191,6 +191,12 @@ def _cuda_readers(torch: Any) -> dict[str, Reader]:
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def _frames_compiled() -> bool:
+    """Whether torch.compile has worked on any function so far."""
+    module: Any = sys.modules.get("torch._dynamo.utils")
+    return module is not None and bool(module.counters["frames"])
 
 
 def _python_state() -> str:

@@ -1,0 +1,361 @@
+"""The dispatch engine: every ATen and custom operator as a boundary event (eager default).
+
+A `TorchDispatchMode` at the bottom of each thread's mode stack sees each operator below autograd: forward, recompute,
+backward, optimizer and collectives, with the very tensors the kernels get. It cannot see what never reaches the
+dispatcher (`.tolist()`, `.numpy()` and saves are observed at the call instead), nor inside a compiled region, which torch runs
+eagerly while a mode is active.
+
+Everything here runs inside the user's step: it reads, never writes a tensor, never draws a random number, never raises.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from opguard_core.engines.lanes import Lane
+from opguard_core.engines.operators import Handling, OperatorPlan, OperatorPlans
+from opguard_core.engines.outbox import Entry
+from opguard_core.engines.phases import phase_of
+from opguard_core.engines.places import NO_STACK
+from opguard_core.engines.rank import RankContext
+from opguard_core.engines.shims import own, without_own_frames
+from opguard_core.ids import Kind, Phase
+from opguard_core.trace.schema import EventRow, SlotRow
+
+_sequence_number = torch.autograd._get_sequence_nr
+_graph_task = torch._C._current_graph_task_id
+_grad_enabled = torch.is_grad_enabled
+_now_ns = time.monotonic_ns
+_push, _pop = torch._C._push_on_torch_dispatch_stack, torch._C._pop_torch_dispatch_stack
+_NoTorchFunction = torch._C.DisableTorchFunction
+_DENSE = torch._C.DispatchKey.CompositeExplicitAutograd
+_DISABLED = torch._C._disabled_torch_dispatch_impl
+_OPTIMIZER, _FORWARD, _DATA, _COLLECTIVE = Phase.OPTIMIZER.value, Phase.FORWARD.value, Phase.DATA.value, Phase.COLLECTIVE.value
+_BACKWARD = Phase.BACKWARD.value
+POLL_EVENTS = 512
+
+
+class Call:
+    """One operator in flight: what was seen before it ran. Holds no tensor."""
+
+    __slots__ = (
+        "args_text",
+        "entry",
+        "failed",
+        "generator",
+        "header",
+        "phase",
+        "plan",
+        "rng_before",
+        "rng_stream",
+        "slots",
+        "touches_gradient",
+    )
+
+    def __init__(self, plan: OperatorPlan, entry: Entry) -> None:
+        self.plan, self.entry = plan, entry
+        self.slots: list[SlotRow] = []
+        self.rng_stream = ""
+        self.rng_before: int | None = None
+        self.phase = _DATA
+        self.args_text = ""
+        self.generator: Any = None
+        self.touches_gradient = False
+        self.failed = ""
+        self.header: tuple[Any, ...] = ()
+
+
+class Bookkeeping:
+    """Stands for a call that gives no event but changes what we know of a storage."""
+
+    __slots__ = ("plan",)
+
+    def __init__(self, plan: OperatorPlan) -> None:
+        self.plan = plan
+
+
+class BoundaryMode(TorchDispatchMode):
+    """The mode of one thread. Pushed on the C++ stack directly: torch's process-wide "in a mode" flags stay as they are."""
+
+    # Otherwise torch refuses flex_attention, cond and their like while we look.
+    supports_higher_order_operators = True
+
+    def __init__(self, engine: DispatchEngine, lane: Lane) -> None:
+        super().__init__()
+        self.engine, self.lane = engine, lane
+
+    def push(self) -> None:  # type: ignore[override]
+        """Observe the calling thread from now on."""
+        _push(self)
+
+    def pop(self) -> None:
+        """Stop, if no other mode has been pushed since."""
+        if torch._C._len_torch_dispatch_stack() and torch._C._get_dispatch_stack_at(torch._C._len_torch_dispatch_stack() - 1) is self:
+            _pop(None)
+
+
+def _dispatch(self: Any, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+    engine, lane = self.engine, self.lane
+    if types and engine.delegates(types):
+        return NotImplemented
+    kwargs = kwargs or {}
+    call = None
+    try:
+        plan = engine.plan_of(func)
+        if plan is None:
+            return engine.higher_order(self, func, args, kwargs)
+        if plan.composite:
+            # Inference mode lets composites through whole; the operators inside are the boundaries.
+            _push(self)
+            try:
+                return func.decompose(*args, **kwargs)
+            finally:
+                _pop(None)
+        # Our own calls and attribute reads must not reach function modes or `__torch_function__` of the program.
+        with _NoTorchFunction():
+            if not lane.muted:
+                call = engine.before(lane, plan, args, kwargs, sys._getframe(1))
+            if plan.native:
+                result = plan.call(*args, **kwargs)
+                if call is not None:
+                    engine.after(lane, call, args, kwargs, result)
+                return result
+        # Its kernel may be the program's own Python, which keeps its function modes.
+        result = plan.call(*args, **kwargs)
+    except BaseException as error:
+        error.__traceback__ = without_own_frames(error.__traceback__)
+        if call is not None:
+            with _NoTorchFunction():
+                engine.raised(lane, call, args, kwargs, error)
+        raise
+    if call is not None:
+        with _NoTorchFunction():
+            engine.after(lane, call, args, kwargs, result)
+    return result
+
+
+# torch wraps a class's own __torch_dispatch__ in two more Python frames; set afterwards, it is called as it is.
+BoundaryMode.__torch_dispatch__ = own(_dispatch)  # type: ignore[method-assign]
+
+
+class DispatchEngine:
+    """Turns operator calls into events.
+
+    Args:
+        context: The rank's shared bookkeeping.
+    """
+
+    name = "dispatch"
+
+    def __init__(self, context: RankContext) -> None:
+        self.context = context
+        self._plans = OperatorPlans(context.trusted)
+        self._since_poll = 0
+        self._num_events = 0
+        self._num_delegated = 0
+
+    def plan_of(self, func: Any) -> OperatorPlan | None:
+        """Plan of an operator, None for a higher-order one."""
+        return self._plans.of(func)
+
+    def delegates(self, types: Any) -> bool:
+        """Whether a tensor subclass takes this call apart itself; the operators it calls come back to us."""
+        for cls in types:
+            if cls.__torch_dispatch__ is not _DISABLED:
+                self._num_delegated += 1
+                return True
+        return False
+
+    def higher_order(self, mode: BoundaryMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a higher-order operator's own dense implementation with us below it, so that its operators are seen."""
+        kernel = func.py_kernels.get(_DENSE)
+        if kernel is None:
+            self.context.coverage.gap("higher-order-operator", str(func), touches_state=True)
+            return func(*args, **kwargs)
+        _push(mode)
+        try:
+            return kernel(*args, **kwargs)
+        finally:
+            _pop(None)
+
+    def before(self, lane: Lane, plan: OperatorPlan, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
+        """Observe what an operator is about to read.
+
+        Returns:
+            A Call, a Bookkeeping, or None if nothing is to be done afterwards.
+
+        Cost: about 10 us and the fingerprints of the inputs.
+        """
+        handling = plan.handling
+        if handling is Handling.DROP:
+            return None
+        if handling is Handling.VIEW:
+            lane.last_node = _sequence_number()
+            return None
+        if handling is Handling.METADATA:
+            return Bookkeeping(plan) if plan.resizes else None
+        context = self.context
+        if not context.progress.recording:
+            return Bookkeeping(plan) if plan.written or plan.uninitialised else None
+        call = Call(plan, context.outbox.open())
+        try:
+            self._look(call, lane, args, kwargs, frame)
+        except Exception as error:  # noqa: BLE001  the step guard
+            call.failed = context.guard.caught(f"before {plan.operator}", error)
+        except BaseException:
+            self._finish(lane, call, "interrupted")
+            raise
+        return call
+
+    def _look(self, call: Call, lane: Lane, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> None:
+        context, plan, seq = self.context, call.plan, call.entry.seq
+        now_ns = _now_ns()
+        stack = context.places.of(frame)
+        grad_enabled = _grad_enabled()
+        in_graph_task = _graph_task() != -1
+        collective = plan.handling is Handling.COLLECTIVE or plan.handling is Handling.WAIT
+        phase = _COLLECTIVE if collective else phase_of(stack.situation, lane, grad_enabled=grad_enabled, in_graph_task=in_graph_task)
+        node, forward_seq = "", None
+        if in_graph_task and (phase == _BACKWARD or collective):
+            node, forward_seq = context.forward_of_current_node(lane)
+        counter = _sequence_number()
+        if counter != lane.last_node:
+            lane.last_node = counter
+            lane.link(counter - 1, seq, plan.qualified)
+        unread = plan.trusted or plan.shape_only or plan.handling is Handling.WAIT
+        probes, rows, touched, device = context.probes, call.slots, False, None
+        for argument in plan.tensors:
+            value = plan.value(argument, args, kwargs)
+            if value is None:
+                continue
+            reads = argument.reads and not unread
+            for path, tensor in argument.each(value):
+                probes.input(rows, seq, path, tensor, reads=reads, consume=plan.handling is not Handling.WAIT)
+                if device is None:
+                    device = tensor.device
+                if phase is None:
+                    touched = touched or context.touches_training(tensor, grad_enabled=grad_enabled)
+        if phase is None:
+            phase = (_FORWARD if grad_enabled else _OPTIMIZER) if touched else _DATA
+        call.phase, call.touches_gradient = phase, touched and not grad_enabled
+        call.args_text = plan.arguments(args, kwargs)
+        if plan.random:
+            context.before_random(call, args, kwargs, device)
+        progress = context.progress
+        if plan.handling is Handling.COLLECTIVE:
+            clock = progress.collectives
+            progress.collectives += 1
+        else:
+            clock = progress.collectives
+        call.header = (now_ns, clock, progress.window, progress.microbatch, phase, lane.path, node, forward_seq, stack, grad_enabled)
+
+    def after(self, lane: Lane, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """Observe what an operator returned and wrote, and emit its event. Never raises."""
+        context = self.context
+        if type(call) is Bookkeeping:
+            try:
+                context.keep_book(call.plan, args, kwargs, result)
+            except Exception as error:  # noqa: BLE001  the step guard
+                context.guard.caught(f"book {call.plan.operator}", error)
+            return
+        places: list[Any] = []
+        try:
+            if not call.failed:
+                places = self._results(call, args, kwargs, result)
+        except Exception as error:  # noqa: BLE001  the step guard
+            call.failed = context.guard.caught(f"after {call.plan.operator}", error)
+        self._finish(lane, call, call.failed, places)
+
+    def _results(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> list[Any]:
+        context, plan, seq, rows = self.context, call.plan, call.entry.seq, call.slots
+        probes, reads = context.probes, not plan.trusted
+        later = plan.handling is Handling.COLLECTIVE
+        places = []
+        if call.rng_stream:
+            context.after_random(call)
+        if plan.handling is Handling.WAIT:
+            context.collectives.consume_tensor(context.storages, result)
+        for position, path, tensor in plan.results(result):
+            if later:
+                place = probes.later(rows, seq, path, tensor, "out")
+                if place is not None:
+                    places.append((len(rows) - 1, *place))
+            else:
+                written = not plan.uninitialised and position not in plan.garbage
+                probes.output(rows, seq, path, tensor, written=written, reads=reads)
+            if call.touches_gradient:
+                context.mark_gradient(tensor)
+        for declared, path, tensor in plan.writes(args, kwargs):
+            if later:
+                place = probes.later(rows, seq, path, tensor, "mut")
+                if place is not None:
+                    places.append((len(rows) - 1, *place))
+            else:
+                probes.mutated(rows, seq, path, tensor, declared=declared, reads=reads)
+            if call.touches_gradient:
+                context.mark_gradient(tensor)
+        if context.verify and not later:
+            context.find_undeclared_writes(call, args, kwargs)
+        return places
+
+    def raised(self, lane: Lane, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: BaseException) -> None:
+        """An operator raised: its event says so. Never raises."""
+        if type(call) is Bookkeeping:
+            return
+        try:
+            call.args_text += f";raised={type(error).__name__}"
+            self.context.forget_written(call.plan, args, kwargs)
+        except Exception as failure:  # noqa: BLE001  the step guard
+            call.failed = self.context.guard.caught(f"raised {call.plan.operator}", failure)
+        self._finish(lane, call, call.failed)
+
+    def _finish(self, lane: Lane, call: Call, failed: str, places: list[Any] | None = None) -> None:
+        context, plan, seq = self.context, call.plan, call.entry.seq
+        if not call.header:
+            progress = context.progress
+            counts = (progress.collectives, progress.window, progress.microbatch)
+            call.header = (_now_ns(), *counts, call.phase, lane.path, "", None, NO_STACK, False)
+        now_ns, clock, window, microbatch, phase, module, node, forward_seq, stack, grad_enabled = call.header
+        event = EventRow(
+            seq,
+            Kind.GAP.value if failed else plan.kind,
+            plan.operator,
+            now_ns,
+            None,
+            None,
+            lane.role,
+            context.lanes.number(lane) if lane.index is None else lane.index,
+            clock,
+            window,
+            microbatch,
+            phase,
+            module,
+            node,
+            forward_seq,
+            stack.stack,
+            stack.user_frame,
+            stack.library_frame,
+            failed or call.args_text,
+            call.rng_stream,
+            call.rng_before,
+            grad_enabled,
+        )
+        self._num_events += 1
+        if places and not failed:
+            context.collectives.defer(call.entry, event, call.slots, places)
+        else:
+            context.outbox.close(call.entry, event, () if failed else call.slots)
+        self._since_poll += 1
+        if self._since_poll >= POLL_EVENTS:
+            self._since_poll = 0
+            context.poll()
+
+    def report(self) -> dict[str, Any]:
+        """What goes into the rank manifest's ``engines``."""
+        return {"active": True, "events": self._num_events, "delegated_to_subclasses": self._num_delegated}

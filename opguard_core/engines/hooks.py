@@ -1,0 +1,230 @@
+"""What happens between operators: modules, backward calls, optimizers, batches, loaded state. Emits markers.
+
+Each callback runs inside the user's step, so each is guarded: a failure of ours is a counted gap, never an exception.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+
+from opguard_core.engines.lanes import Lane
+from opguard_core.engines.markers import event_here
+from opguard_core.engines.names import Names
+from opguard_core.engines.quiet import quiet
+from opguard_core.engines.rank import RankContext
+from opguard_core.engines.state import StateBoundary
+from opguard_core.engines.updates import Updates
+from opguard_core.ids import Kind, Marker, Phase
+
+_graph_task = torch._C._current_graph_task_id
+_grad_enabled = torch.is_grad_enabled
+_Callback = TypeVar("_Callback", bound=Callable[..., Any])
+
+
+def guarded(callback: _Callback) -> _Callback:
+    """Turn a failure of one of our callbacks into a counted gap; it then returns None."""
+
+    @functools.wraps(callback)
+    def call(self: Hooks, *args: Any) -> Any:
+        try:
+            return callback(self, *args)
+        except Exception as error:  # noqa: BLE001  the step guard
+            self.context.guard.caught(callback.__name__, error)
+            return None
+
+    return call  # type: ignore[return-value]
+
+
+class Hooks:
+    """Callbacks of one rank, installed by ``patches``.
+
+    Args:
+        context: The rank's shared bookkeeping.
+        names: Its modules and state.
+        follow: Starts to observe the calling thread if that is possible; returns its lane or None.
+        before_first_update: Called once, before the first optimizer step.
+    """
+
+    def __init__(
+        self,
+        context: RankContext,
+        names: Names,
+        follow: Callable[[], Lane | None],
+        before_first_update: Callable[[], None] | None = None,
+    ) -> None:
+        self.context, self.names, self._follow = context, names, follow
+        self._before_first_update = before_first_update
+        self.updates = Updates(context.progress, names)
+        self.state = StateBoundary(context, names)
+
+    def mark(self, marker: Marker, args: str = "", phase: str | None = None) -> None:
+        """Emit a marker where the program stands."""
+        context = self.context
+        entry = context.outbox.open()
+        event = event_here(context, entry.seq, Kind.MARKER.value, marker.value, args, phase, sys._getframe(1))
+        context.outbox.close(entry, event, ())
+
+    def _lane(self) -> Lane | None:
+        return self.context.lanes.current() or self._follow()
+
+    # Modules.
+
+    @guarded
+    def enter_module(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A module is called. Cost: about 1 us once its path is known."""
+        lane = self._lane()
+        if lane is None or not args:
+            return None
+        module, open_modules = args[0], lane.modules
+        above = lane.path
+        lane.path = self.names.path(module, open_modules[0] if open_modules else module)
+        open_modules.append(module)
+        if len(open_modules) == 1:
+            lane.root_grad = _grad_enabled()
+            if lane.root_grad and module.__dict__.get("training") and _graph_task() == -1:
+                self.mark(Marker.TRAIN_FORWARD, f"class={type(module).__name__}")
+        return lane, above
+
+    @guarded
+    def leave_module(self, token: Any, returned: bool) -> None:
+        """The call is over, one way or the other."""
+        if token is not None:
+            lane, lane.path = token
+            lane.modules.pop()
+
+    # Backward.
+
+    @guarded
+    def enter_backward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The autograd engine is called with (outputs, gradients, keep_graph, create_graph, …)."""
+        lane = self._lane()
+        if lane is None:
+            return None
+        lane.create_graph.append(bool(args[3]) if len(args) > 3 else bool(kwargs.get("create_graph")))
+        top_level = _graph_task() == -1
+        if top_level:
+            self.mark(Marker.BACKWARD_BEGIN, phase=Phase.BACKWARD.value)
+        return lane, top_level
+
+    @guarded
+    def leave_backward(self, token: Any, returned: bool) -> None:
+        """The engine came back."""
+        if token is None:
+            return
+        lane, top_level = token
+        lane.create_graph.pop()
+        if not top_level:
+            return
+        with quiet():
+            self.names.refresh()
+            self.context.poll()
+        if returned:
+            self.mark(Marker.BACKWARD_END, phase=Phase.BACKWARD.value)
+            self.context.progress.microbatch += 1
+
+    # Optimizers.
+
+    @guarded
+    def optimizer_made(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """An optimizer is being constructed; its parameters are not known yet."""
+        if self._lane() is not None:
+            self.names.optimizer(args[0])
+            self.mark(Marker.OPTIMIZER_INIT, f"class={type(args[0]).__name__}")
+        return None
+
+    @guarded
+    def optimizer_begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """Pre-hook of every optimizer's step."""
+        if self._lane() is None or _nested(sys._getframe(2)):
+            return
+        with quiet():
+            if self._before_first_update is not None:
+                self._before_first_update, first = None, self._before_first_update
+                first()
+            self.names.adopt_parameters(optimizer)
+            self.names.refresh()
+            self.names.refresh_optimizer(optimizer)
+            self.updates.begin(optimizer)
+        self.mark(Marker.OPTIMIZER_BEGIN, f"class={type(optimizer).__name__}", Phase.OPTIMIZER.value)
+
+    @guarded
+    def optimizer_ends(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """Post-hook of every optimizer's step."""
+        if self._lane() is None or _nested(sys._getframe(2)):
+            return
+        self._update_ended(optimizer, skipped=False)
+
+    def _update_ended(self, optimizer: Any, *, skipped: bool) -> None:
+        counted = self.updates.counts(optimizer)
+        number, offset = self.names.optimizer(optimizer), self.context.progress.offset
+        facts = f"class={type(optimizer).__name__};number={number};counted={counted};resumed={offset};skipped={skipped}"
+        self.mark(Marker.SCALER_SKIP if skipped else Marker.OPTIMIZER_END, facts, Phase.OPTIMIZER.value)
+        with quiet():
+            self.names.refresh_optimizer(optimizer)
+            if counted:
+                self.end_window("skipped" if skipped else "update")
+
+    def end_window(self, why: str) -> None:
+        """Close a window: state boundary, then the counters move. Call inside `quiet`."""
+        context = self.context
+        if context.progress.wants_state:
+            self.state.emit(why)
+        for record in context.storages.living():
+            record.gradient = False
+        context.progress.update_done()
+        context.poll()
+
+    @guarded
+    def enter_scaler(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """``GradScaler.step(optimizer)``: it may leave the update out."""
+        optimizer = args[1] if len(args) > 1 else kwargs.get("optimizer")
+        return None if optimizer is None or self._lane() is None else (optimizer, self.updates.steps_of(optimizer))
+
+    @guarded
+    def leave_scaler(self, token: Any, returned: bool) -> None:
+        """An update that did not happen still is a step."""
+        if token is not None and returned and self.updates.steps_of(token[0]) == token[1]:
+            self._update_ended(token[0], skipped=True)
+
+    # Data and state.
+
+    @guarded
+    def enter_fetch(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A batch is asked of a DataLoader iterator."""
+        if self._lane() is not None:
+            self.mark(Marker.DATA_FETCH, phase=Phase.DATA.value)
+        return None
+
+    @guarded
+    def enter_load(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """``load_state_dict`` of a module or an optimizer."""
+        if self._lane() is None:
+            return None
+        self.mark(Marker.LOAD_STATE, f"class={type(args[0]).__name__}", Phase.STATE.value)
+        return args[0]
+
+    @guarded
+    def leave_load(self, token: Any, returned: bool) -> None:
+        """An optimizer's loaded step count says where a resumed run began."""
+        if returned and isinstance(token, torch.optim.Optimizer):
+            with quiet():
+                self.updates.loaded(token)
+
+
+def _nested(frame: Any) -> bool:
+    """Whether this ``step`` runs inside another one (a wrapper around an optimizer); ``frame`` is the step's own."""
+    code, outer = frame.f_code, frame.f_back
+    while outer is not None:
+        if outer.f_code is code:
+            return True
+        outer = outer.f_back
+    return False
+
+
+def ignore(token: Any, returned: bool) -> None:
+    """Nothing to do when the call is over."""

@@ -1,0 +1,228 @@
+"""Names: which module is running, which storage is which parameter, gradient, buffer or optimizer state.
+
+Reads the plain dictionaries of ``nn.Module`` and calls no method that a program may have overridden. Holds weak references
+only.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+from opguard_core.engines.kinds import is_plain
+from opguard_core.engines.quiet import quiet
+from opguard_core.engines.storages import Storages
+
+# Wrappers whose child is the program's own model: their level gets no name, so wrapped and bare models agree.
+_WRAPPERS = {
+    "DataParallel": "module",
+    "DistributedDataParallel": "module",
+    "FullyShardedDataParallel": "_fsdp_wrapped_module",
+    "CheckpointWrapper": "_checkpoint_wrapped_module",
+    "OptimizedModule": "_orig_mod",
+    "AveragedModel": "module",
+}
+
+
+class Named(NamedTuple):
+    """A tensor the program owns, weakly held."""
+
+    reference: weakref.ReferenceType[torch.Tensor]
+    name: str
+
+
+class Names:
+    """Names of one rank's modules and state."""
+
+    def __init__(self, storages: Storages) -> None:
+        self._storages = storages
+        self._paths: dict[int, tuple[weakref.ReferenceType[Any], str]] = {}
+        self._roots: dict[int, weakref.ReferenceType[Any]] = {}
+        self._prefixes: set[str] = set()
+        self._parameters: dict[int, Named] = {}
+        self._buffers: dict[int, Named] = {}
+        self._optimizers: list[weakref.ReferenceType[Any]] = []
+
+    # Modules.
+
+    def path(self, module: Any, root: Any) -> str:
+        """Path of a running module.
+
+        Args:
+            module: The module being called.
+            root: The outermost module being called (``module`` itself when nothing else is open).
+
+        Cost: one dictionary look-up once known; the first call of a root walks its tree.
+        """
+        known = self._paths.get(id(module))
+        if known is not None and known[0]() is module:
+            return known[1]
+        with quiet():
+            self._adopt(root)
+        known = self._paths.get(id(module))
+        if known is not None and known[0]() is module:
+            return known[1]
+        # Called by its parent without being registered in it.
+        above = self._paths.get(id(root))
+        path = _join(above[1] if above else "", type(module).__name__)
+        self._paths[id(module)] = (weakref.ref(module), path)
+        return path
+
+    def _adopt(self, root: Any) -> None:
+        """Name a root and everything registered below it."""
+        entry = self._paths.get(id(root))
+        prefix = entry[1] if entry is not None and entry[0]() is root else self._prefix_of(root)
+        fresh = []
+        for path, module in _walk(root, prefix):
+            self._paths[id(module)] = (weakref.ref(module), path)
+            fresh.append((path, module))
+        for path, module in fresh:
+            for key, parameter in (module.__dict__.get("_parameters") or {}).items():
+                if parameter is not None:
+                    self._name(self._parameters, parameter, _join(path, key))
+            for key, buffer in (module.__dict__.get("_buffers") or {}).items():
+                if isinstance(buffer, torch.Tensor):
+                    self._buffers[id(buffer)] = Named(weakref.ref(buffer), _join(path, key))
+        self._roots[id(root)] = weakref.ref(root)
+        self.refresh()
+
+    def _prefix_of(self, root: Any) -> str:
+        """The first root that owns parameters has no prefix; others carry their class, numbered when met again."""
+        owns = any(module.__dict__.get("_parameters") for _, module in _walk(root, ""))
+        if owns and "" not in self._prefixes:
+            self._prefixes.add("")
+            return ""
+        base = type(root).__name__
+        if not owns:
+            return base  # losses and activations: nothing below that could be mixed up
+        prefix, number = base, 1
+        while prefix in self._prefixes:
+            number += 1
+            prefix = f"{base}#{number}"
+        self._prefixes.add(prefix)
+        return prefix
+
+    @staticmethod
+    def _name(table: dict[int, Named], tensor: torch.Tensor, name: str) -> None:
+        known = table.get(id(tensor))
+        # A tied parameter keeps its first name; one that was named by its place in an optimizer gets its real one.
+        if known is None or known.reference() is not tensor or known.name.startswith("optimizer"):
+            table[id(tensor)] = Named(weakref.ref(tensor), name)
+
+    # Optimizers.
+
+    def optimizer(self, optimizer: Any) -> int:
+        """Number of an optimizer, by order of first sight."""
+        for number, reference in enumerate(self._optimizers):
+            if reference() is optimizer:
+                return number
+        self._optimizers.append(weakref.ref(optimizer))
+        return len(self._optimizers) - 1
+
+    def adopt_parameters(self, optimizer: Any) -> None:
+        """Name parameters that no module called so far has named."""
+        number = self.optimizer(optimizer)
+        for group_index, group in enumerate(optimizer.param_groups):
+            for index, parameter in enumerate(group["params"]):
+                if isinstance(parameter, torch.Tensor) and id(parameter) not in self._parameters:
+                    self._name(self._parameters, parameter, f"optimizer{number}.{group_index}.{index}")
+
+    def name_of(self, parameter: torch.Tensor) -> str:
+        """Name of a parameter, "" if unknown."""
+        known = self._parameters.get(id(parameter))
+        return known.name if known is not None and known.reference() is parameter else ""
+
+    # State.
+
+    def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Living parameters in order of naming."""
+        return self._living(self._parameters)
+
+    def buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Living buffers, read from the modules: buffers are often replaced rather than written."""
+        for reference, path in list(self._paths.values()):
+            module = reference()
+            if module is None:
+                continue
+            for key, buffer in (module.__dict__.get("_buffers") or {}).items():
+                if isinstance(buffer, torch.Tensor):
+                    yield _join(path, key), buffer
+
+    def optimizers(self) -> Iterator[Any]:
+        """Living optimizers, in order of first sight."""
+        for reference in self._optimizers:
+            optimizer = reference()
+            if optimizer is not None:
+                yield optimizer
+
+    @staticmethod
+    def _living(table: dict[int, Named]) -> Iterator[tuple[str, torch.Tensor]]:
+        for key, (reference, name) in list(table.items()):
+            tensor = reference()
+            if tensor is None:
+                table.pop(key, None)
+            else:
+                yield name, tensor
+
+    def optimizer_state(self, optimizer: Any) -> Iterator[tuple[str, Any]]:
+        """Entries of an optimizer's state as (name, value), in the order of its parameters."""
+        state = optimizer.__dict__.get("state") or {}
+        number = self.optimizer(optimizer)
+        for group_index, group in enumerate(optimizer.param_groups):
+            for index, parameter in enumerate(group["params"]):
+                entries = state.get(parameter) if isinstance(parameter, torch.Tensor) else None
+                if not isinstance(entries, dict):
+                    continue
+                name = self.name_of(parameter) or f"optimizer{number}.{group_index}.{index}"
+                for key, value in entries.items():
+                    if isinstance(key, str):
+                        yield f"{name}.{key}", value
+
+    def refresh(self) -> None:
+        """Give storages the names of the state they hold now. Cost: about 1 us a parameter."""
+        for name, parameter in self.parameters():
+            self._label(parameter, f"param:{name}")
+            gradient = parameter.grad if parameter.is_leaf else None
+            if gradient is not None:
+                self._label(gradient, f"grad:{name}", gradient=True)
+        for name, buffer in self.buffers():
+            self._label(buffer, f"buffer:{name}")
+
+    def refresh_optimizer(self, optimizer: Any) -> None:
+        """As `refresh`, for the state of one optimizer."""
+        for name, value in self.optimizer_state(optimizer):
+            if isinstance(value, torch.Tensor):
+                self._label(value, f"optim:{name}")
+
+    def _label(self, tensor: torch.Tensor, name: str, *, gradient: bool = False) -> None:
+        if not is_plain(tensor):
+            return
+        record = self._storages.of(tensor, self._storages.seq)
+        # Flat buffers (FSDP, DDP buckets) hold many: the first name stands.
+        if not record.name or record.name.partition(":")[0] != name.partition(":")[0]:
+            record.name = name
+        record.gradient = record.gradient or gradient
+
+
+def _walk(root: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    """Modules below a root with their paths, each once."""
+    seen: set[int] = set()
+    open_modules = [(prefix, root)]
+    while open_modules:
+        path, module = open_modules.pop()
+        if id(module) in seen:
+            continue
+        seen.add(id(module))
+        yield path, module
+        children = module.__dict__.get("_modules") or {}
+        hidden = _WRAPPERS.get(type(module).__name__, "_orig_mod")
+        open_modules += [
+            (path if key == hidden else _join(path, key), child) for key, child in reversed(children.items()) if child is not None
+        ]
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key

@@ -1,0 +1,63 @@
+"""Puts the hooks and thread wrappers into torch and threading, and takes them out again."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.amp
+import torch.autograd.graph
+import torch.utils.data.dataloader
+from torch.optim import optimizer as optimizers
+
+from opguard_core.engines.hooks import Hooks, ignore
+from opguard_core.engines.shims import Patch, around
+
+
+class Patches:
+    """Everything this rank has replaced in other people's modules."""
+
+    def __init__(self) -> None:
+        self._patches: list[Patch] = []
+        self._handles: list[Any] = []
+
+    def install(self, hooks: Hooks) -> None:
+        """Replace what the hooks need."""
+        self.add(torch.nn.Module, "__call__", hooks.enter_module, hooks.leave_module)
+        engine = torch.autograd.graph._engine_run_backward
+        for owner in (torch.autograd.graph, torch.autograd):
+            if getattr(owner, "_engine_run_backward", None) is engine:
+                self.add(owner, "_engine_run_backward", hooks.enter_backward, hooks.leave_backward)
+        # Called once by every optimizer's __init__; leaves no frame of ours on the program's stack afterwards.
+        self.add(torch.optim.Optimizer, "_patch_step_function", hooks.optimizer_made, ignore)
+        self.add(torch.optim.Optimizer, "load_state_dict", hooks.enter_load, hooks.leave_load)
+        self.add(torch.nn.Module, "load_state_dict", hooks.enter_load, hooks.leave_load)
+        self.add(torch.amp.GradScaler, "step", hooks.enter_scaler, hooks.leave_scaler)
+        self.add(torch.utils.data.dataloader._BaseDataLoaderIter, "__next__", hooks.enter_fetch, ignore)
+        self._handles.append(optimizers.register_optimizer_step_pre_hook(hooks.optimizer_begins))
+        self._handles.append(optimizers.register_optimizer_step_post_hook(hooks.optimizer_ends))
+
+    def add(
+        self,
+        owner: Any,
+        name: str,
+        enter: Callable[[tuple[Any, ...], dict[str, Any]], Any],
+        leave: Callable[[Any, bool], None],
+    ) -> None:
+        """Wrap one function."""
+        self._patches.append(Patch(owner, name, functools.partial(around, enter=enter, leave=leave)))
+
+    def keep(self, patch: Patch) -> None:
+        """Take over a patch made elsewhere."""
+        self._patches.append(patch)
+
+    def remove(self) -> None:
+        """Undo everything, last first."""
+        for handle in reversed(self._handles):
+            handle.remove()
+        for patch in reversed(self._patches):
+            patch.undo()
+        self._handles.clear()
+        self._patches.clear()

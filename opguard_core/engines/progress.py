@@ -1,0 +1,52 @@
+"""How far the training is: completed updates, micro-batches, collectives; what is recorded of it."""
+
+from __future__ import annotations
+
+
+class Progress:
+    """Counters of one rank.
+
+    Attributes:
+        completed: Optimizer updates done by the counting optimizer, without the offset.
+        offset: Updates done before this run began (a resumed run).
+        microbatch: Top-level backward calls completed since the last counted update.
+        collectives: Collectives this rank had begun.
+        window: ``completed + offset``.
+        recording: Whether operators are recorded in this window.
+    """
+
+    __slots__ = ("_steps", "after_backward", "collectives", "completed", "microbatch", "offset", "offset_given", "recording", "window")
+
+    def __init__(self, steps: tuple[int, int] | None, offset: int | None) -> None:
+        self._steps = steps
+        self.completed = 0
+        self.offset = offset or 0
+        self.offset_given = offset is not None
+        self.microbatch = 0
+        self.collectives = 0
+        self.after_backward = False
+        self._settle()
+
+    def _settle(self) -> None:
+        self.window = self.completed + self.offset
+        self.recording = self._steps is None or self._steps[0] <= self.window < self._steps[1]
+
+    def update_done(self) -> None:
+        """One counted update has ended."""
+        self.completed += 1
+        self.microbatch = 0
+        self.after_backward = False
+        self._settle()
+
+    def resumed_at(self, steps: int) -> bool:
+        """Take the optimizer's own step count as the offset; only before the first update, and only if none was given."""
+        if self.completed or self.offset_given or steps <= 0:
+            return False
+        self.offset = steps
+        self._settle()
+        return True
+
+    @property
+    def wants_state(self) -> bool:
+        """Whether the state at the end of this window is recorded: in the window, and once just before it."""
+        return self._steps is None or self._steps[0] - 1 <= self.window < self._steps[1]

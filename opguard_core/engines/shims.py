@@ -1,0 +1,83 @@
+"""The few wrappers put around torch and threading functions, made as invisible as Python allows.
+
+- An exception that passes through a shim carries no trace of it: re-raising with a bare ``raise`` after taking our entry off
+  the traceback adds none.
+- ``warnings`` and ``logging`` count frames to find the caller; both skip frames whose file name looks like the import
+  machinery's, so ours does.
+
+What still shows them: ``inspect.stack()`` and the recursion depth (one frame per module call).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import FunctionType, TracebackType
+from typing import Any
+
+# Source: CPython Python/_warnings.c `is_internal_frame`, Lib/logging/__init__.py `_is_internal_frame`.
+OWN_FILENAME = "<frozen importlib._bootstrap of opguard>"
+
+
+def own(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a function's frames as ours."""
+    assert isinstance(function, FunctionType)
+    function.__code__ = function.__code__.replace(co_filename=OWN_FILENAME)
+    return function
+
+
+def without_own_frames(traceback: TracebackType | None) -> TracebackType | None:
+    """A traceback without our entry at its head."""
+    while traceback is not None and traceback.tb_frame.f_code.co_filename == OWN_FILENAME:
+        traceback = traceback.tb_next
+    return traceback
+
+
+def around(
+    original: Callable[..., Any],
+    enter: Callable[[tuple[Any, ...], dict[str, Any]], Any],
+    leave: Callable[[Any, bool], None],
+) -> Callable[..., Any]:
+    """A function that does what ``original`` does, between ``enter`` and ``leave``.
+
+    Args:
+        original: Called with the same arguments; its result and exceptions pass unchanged.
+        enter: Gets args and kwargs, returns a token. Must not raise.
+        leave: Gets the token and whether ``original`` returned. Must not raise.
+    """
+
+    @functools.wraps(original)
+    def shim(*args: Any, **kwargs: Any) -> Any:
+        token = enter(args, kwargs)
+        returned = False
+        try:
+            result = original(*args, **kwargs)
+            returned = True
+            return result
+        except BaseException as error:
+            error.__traceback__ = without_own_frames(error.__traceback__)
+            raise
+        finally:
+            leave(token, returned)
+
+    return own(shim)
+
+
+class Patch:
+    """One attribute of one owner replaced; undone by `undo`."""
+
+    def __init__(self, owner: Any, name: str, replacement: Callable[[Any], Any]) -> None:
+        self._owner, self._name = owner, name
+        self._original = owner.__dict__[name] if isinstance(owner, type) and name in owner.__dict__ else getattr(owner, name)
+        self._inherited = isinstance(owner, type) and name not in owner.__dict__
+        self._ours = replacement(self._original)
+        setattr(owner, name, self._ours)
+
+    def undo(self) -> None:
+        """Put the original back, unless someone else has replaced ours in the meantime."""
+        if getattr(self._owner, self._name, None) is not self._ours and self._owner.__dict__.get(self._name) is not self._ours:
+            return
+        if self._inherited:
+            delattr(self._owner, self._name)
+        else:
+            setattr(self._owner, self._name, self._original)

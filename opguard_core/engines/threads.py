@@ -1,0 +1,95 @@
+"""Observes every Python thread from its first instruction: dispatch modes are thread-local."""
+
+from __future__ import annotations
+
+import _thread
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from opguard_core.engines.coverage import Coverage
+from opguard_core.engines.dispatch import BoundaryMode, DispatchEngine
+from opguard_core.engines.lanes import Lane, Lanes, role_of
+from opguard_core.engines.patches import Patches
+from opguard_core.engines.shims import Patch, own
+
+
+class Threads:
+    """Gives each thread its lane and its mode."""
+
+    def __init__(self, engine: DispatchEngine, lanes: Lanes, coverage: Coverage) -> None:
+        self._engine, self._lanes, self._coverage = engine, lanes, coverage
+        self._modes: dict[int, BoundaryMode] = {}
+        self.active = False
+
+    def start(self, patches: Patches) -> None:
+        """Observe the calling thread, and each thread that starts from now on."""
+        self.active = True
+        current = threading.current_thread()
+        for thread in threading.enumerate():
+            if thread is not current and not _ours(thread):
+                self._coverage.gap("thread-not-followed", role_of(thread), touches_state=False)
+        self.observe(role_of(current))
+        patches.add(threading.Thread, "_bootstrap_inner", self._begins, self._ends)
+        patches.keep(Patch(_thread, "start_new_thread", self._raw))
+
+    def observe(self, role: str) -> Lane:
+        """Push a mode for the calling thread."""
+        lane = self._lanes.enter(role)
+        mode = BoundaryMode(self._engine, lane)
+        mode.push()
+        self._modes[threading.get_ident()] = mode
+        return lane
+
+    def follow(self) -> Lane | None:
+        """Observe a thread that started before us, if no other mode would be on top of ours in its way."""
+        if not self.active or torch._C._len_torch_dispatch_stack():
+            return None
+        thread = threading.current_thread()
+        return None if _ours(thread) else self.observe(role_of(thread))
+
+    def stop(self) -> None:
+        """Take the calling thread's mode off; the others' pass everything through."""
+        self.active = False
+        mode = self._modes.pop(threading.get_ident(), None)
+        if mode is not None:
+            mode.pop()
+        for other in self._modes.values():
+            other.lane.muted = True
+
+    def _begins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        thread = args[0]
+        if self.active and not _ours(thread):
+            self.observe(role_of(thread))
+        return None
+
+    def _ends(self, token: Any, returned: bool) -> None:
+        mode = self._modes.pop(threading.get_ident(), None)
+        if mode is not None:
+            mode.pop()
+
+    def _raw(self, original: Callable[..., int]) -> Callable[..., int]:
+        """``_thread.start_new_thread``, which some programs call without ``threading``."""
+
+        @functools.wraps(original)
+        def start_new_thread(function: Any, args: Any, *rest: Any) -> int:
+            @functools.wraps(function)
+            def observed(*inner: Any, **named: Any) -> Any:
+                if self.active:
+                    self.observe(f"Thread:{getattr(function, '__qualname__', type(function).__qualname__)}")
+                try:
+                    return function(*inner, **named)
+                finally:
+                    self._ends(None, True)
+
+            return original(own(observed) if callable(function) else function, args, *rest)
+
+        return own(start_new_thread)
+
+
+def _ours(thread: threading.Thread) -> bool:
+    target = getattr(thread, "_target", None)
+    return str(getattr(target, "__module__", "")).startswith("opguard_core.")

@@ -1,0 +1,113 @@
+"""Which optimizer counts the steps, and at which step a resumed run began."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from opguard_core.engines.names import Names
+from opguard_core.engines.progress import Progress
+
+IDLE_STEPS = 2  # steps of others after which an optimizer that never stepped is no longer waited for
+
+
+class _Seen:
+    """What is known of one optimizer."""
+
+    __slots__ = ("gradient_bytes", "steps", "steps_since_count")
+
+    def __init__(self) -> None:
+        self.gradient_bytes = 0
+        self.steps = 0
+        self.steps_since_count = 0
+
+
+class Updates:
+    """Picks, of several optimizers, the one whose parameters receive the most gradient bytes.
+
+    An optimizer that has not stepped yet is judged by the size of its trainable parameters, so that a discriminator that
+    steps before its larger generator does not count; one that never steps is given up after `IDLE_STEPS` steps of another.
+    """
+
+    def __init__(self, progress: Progress, names: Names) -> None:
+        self._progress, self._names = progress, names
+        self._seen: dict[int, _Seen] = {}
+        self._given_up: set[int] = set()
+
+    def begin(self, optimizer: Any) -> None:
+        """An update is about to start: weigh its gradients and notice a resumed run."""
+        seen = self._of(optimizer)
+        total = 0
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                gradient = parameter.grad if isinstance(parameter, torch.Tensor) and parameter.is_leaf else None
+                if gradient is not None:
+                    total += gradient.numel() * gradient.element_size()
+        seen.gradient_bytes = max(seen.gradient_bytes, total)
+        if seen.steps == 0 and self._progress.completed == 0:
+            self.loaded(optimizer)
+
+    def loaded(self, optimizer: Any) -> int | None:
+        """Take the step count of an optimizer's state as the offset of a resumed run; returns it if it was taken."""
+        steps = _steps_in(optimizer)
+        if steps and self._progress.resumed_at(steps):
+            return steps
+        return None
+
+    def counts(self, optimizer: Any) -> bool:
+        """Whether the update that just ended counts as a step of the training."""
+        number = self._names.optimizer(optimizer)
+        seen = self._of(optimizer)
+        seen.steps += 1
+        seen.steps_since_count += 1
+        self._given_up.discard(number)
+        chosen = self._chosen()
+        if chosen != number and not self._of_number(chosen).steps and seen.steps_since_count >= IDLE_STEPS:
+            self._given_up.add(chosen)
+            chosen = self._chosen()
+        if chosen != number:
+            return False
+        for other in self._seen.values():
+            other.steps_since_count = 0
+        return True
+
+    def steps_of(self, optimizer: Any) -> int:
+        """Updates seen of one optimizer, counted or not."""
+        return self._of(optimizer).steps
+
+    def _chosen(self) -> int:
+        best, best_weight = -1, -1
+        for optimizer in self._names.optimizers():
+            number = self._names.optimizer(optimizer)
+            if number in self._given_up:
+                continue
+            seen = self._of_number(number)
+            weight = seen.gradient_bytes if seen.steps else _trainable_bytes(optimizer)
+            if weight > best_weight:
+                best, best_weight = number, weight
+        return best
+
+    def _of(self, optimizer: Any) -> _Seen:
+        return self._of_number(self._names.optimizer(optimizer))
+
+    def _of_number(self, number: int) -> _Seen:
+        return self._seen.setdefault(number, _Seen())
+
+
+def _trainable_bytes(optimizer: Any) -> int:
+    groups = optimizer.__dict__.get("param_groups") or ()
+    parameters = [p for group in groups for p in group["params"] if isinstance(p, torch.Tensor) and p.requires_grad]
+    return sum(p.numel() * p.element_size() for p in parameters)
+
+
+def _steps_in(optimizer: Any) -> int:
+    """Largest ``step`` in an optimizer's state; 0 if none, or if reading it would wait for a device."""
+    largest = 0
+    for entries in (optimizer.__dict__.get("state") or {}).values():
+        step = entries.get("step") if isinstance(entries, dict) else None
+        if isinstance(step, torch.Tensor):
+            step = step.item() if type(step) is torch.Tensor and step.is_cpu and step.numel() == 1 else None
+        if isinstance(step, int | float):
+            largest = max(largest, int(step))
+    return largest
