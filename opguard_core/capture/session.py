@@ -20,6 +20,7 @@ from opguard_core.engines.patches import Patches
 from opguard_core.engines.protocol import EventSink
 from opguard_core.engines.quiet import quiet
 from opguard_core.engines.rank import RankContext
+from opguard_core.engines.reads import Reads
 from opguard_core.engines.threads import Threads
 from opguard_core.errors import CaptureError
 from opguard_core.ids import Marker
@@ -61,7 +62,7 @@ class Session:
 
     def begin(self) -> None:
         """Start observing the calling thread and all that follow."""
-        self._patches.install(self.hooks)
+        self._patches.install(self.hooks, Reads(self.context))
         self.threads.start(self._patches)
         self._running = True
         config = self.config

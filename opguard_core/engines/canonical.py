@@ -27,6 +27,10 @@ _DTYPES = (
 ).split()
 
 
+# Source: torch/csrc/distributed/c10d/Types.hpp, ReduceOp::RedOpType.
+_REDUCTIONS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM")
+
+
 def dtype_text(number: int) -> str:
     """Name of a dtype given as a number."""
     return _DTYPES[number] if 0 <= number < len(_DTYPES) else f"dtype#{number}"
@@ -96,9 +100,9 @@ _WRITERS: dict[type, Any] = {
 def _script_object(value: Any) -> str:
     """Collectives carry their reduction and group as boxed C++ objects; the reduction changes the arithmetic."""
     name = str(value._type()).rpartition(".")[2]
-    distributed = getattr(torch._C, "_distributed_c10d", None)
-    if name == "ReduceOp" and distributed is not None:
-        return str(distributed.ReduceOp.unbox(value).op).rpartition(".")[2] or name
-    if name == "ProcessGroup" and distributed is not None:
-        return f"ProcessGroup(size={distributed.ProcessGroup.unbox(value).size()})"
+    if name == "ReduceOp":
+        number = int(value.op())
+        return _REDUCTIONS[number] if 0 <= number < len(_REDUCTIONS) else f"ReduceOp#{number}"
+    if name == "ProcessGroup":
+        return f"ProcessGroup(size={torch._C._distributed_c10d.ProcessGroup.unbox(value).size()})"
     return name

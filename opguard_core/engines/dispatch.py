@@ -196,7 +196,10 @@ class DispatchEngine:
         if handling is Handling.DROP:
             return None
         if handling is Handling.VIEW:
-            lane.last_node = _sequence_number()
+            # A view's own node must not pass for the next operator's. Without gradients it has none: then the newest node is
+            # that of the custom function whose forward this is.
+            if _grad_enabled():
+                lane.last_node = _sequence_number()
             return None
         if handling is Handling.METADATA:
             return Bookkeeping(plan) if plan.resizes else None
@@ -253,7 +256,8 @@ class DispatchEngine:
             progress.collectives += 1
         else:
             clock = progress.collectives
-        call.header = (now_ns, clock, progress.window, progress.microbatch, phase, lane.path, node, forward_seq, stack, grad_enabled)
+        window = progress.window
+        call.header = (now_ns, clock, window, lane.microbatch(window), phase, lane.path, node, forward_seq, stack, grad_enabled)
 
     def after(self, lane: Lane, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Observe what an operator returned and wrote, and emit its event. Never raises."""
@@ -319,7 +323,7 @@ class DispatchEngine:
         context, plan, seq = self.context, call.plan, call.entry.seq
         if not call.header:
             progress = context.progress
-            counts = (progress.collectives, progress.window, progress.microbatch)
+            counts = (progress.collectives, progress.window, lane.microbatch(progress.window))
             call.header = (_now_ns(), *counts, call.phase, lane.path, "", None, NO_STACK, False)
         now_ns, clock, window, microbatch, phase, module, node, forward_seq, stack, grad_enabled = call.header
         event = EventRow(

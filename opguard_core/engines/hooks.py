@@ -125,7 +125,7 @@ class Hooks:
             self.context.poll()
         if returned:
             self.mark(Marker.BACKWARD_END, phase=Phase.BACKWARD.value)
-            self.context.progress.microbatch += 1
+            lane.count_microbatch(self.context.progress.window)
 
     # Optimizers.
 

@@ -16,22 +16,21 @@ class Lane:
         index: Number of the thread, in order of first event.
         modules: Open module calls, outermost first: (module, path).
         root_grad: Whether gradients were on when the outermost open module was called.
-        backward_depth: Open calls of the autograd engine.
-        create_graph: For each of them, whether a graph of the backward is asked for.
+        create_graph: For each open call of the autograd engine, whether a graph of the backward is asked for.
         last_node: Autograd sequence counter when this thread last ran an operator.
         forward_of: Event by sequence number of the node it made.
-        muted: Operators now are ours, not the program's.
+        muted: Operators pass through unobserved.
     """
 
     __slots__ = (
-        "backward_depth",
+        "counted_in",
         "create_graph",
         "forward_of",
         "index",
         "last_node",
+        "microbatches",
         "modules",
         "muted",
-        "nested_optimizers",
         "path",
         "role",
         "root_grad",
@@ -43,12 +42,24 @@ class Lane:
         self.modules: list[Any] = []
         self.path = ""
         self.root_grad = False
-        self.backward_depth = 0
         self.create_graph: list[bool] = []
         self.last_node = 0
         self.forward_of: dict[int, tuple[int, str]] = {}
         self.muted = False
-        self.nested_optimizers = 0
+        self.microbatches = 0
+        self.counted_in = 0
+
+    def microbatch(self, window: int) -> int:
+        """Top-level backward calls this thread has completed in a window.
+
+        Counted per thread: workers that run backward side by side would otherwise number each other's events at random.
+        """
+        return self.microbatches if self.counted_in == window else 0
+
+    def count_microbatch(self, window: int) -> None:
+        """One more top-level backward call is complete."""
+        self.microbatches = self.microbatch(window) + 1
+        self.counted_in = window
 
     def link(self, node: int, seq: int, operator: str) -> None:
         """Remember which event made an autograd node."""

@@ -43,7 +43,7 @@ def event_here(context: RankContext, seq: int, kind: str, operator: str, args: s
         context.lanes.number(lane),
         progress.collectives,
         progress.window,
-        progress.microbatch,
+        lane.microbatch(progress.window),
         phase,
         lane.path,
         "",

@@ -13,6 +13,7 @@ import torch.utils.data.dataloader
 from torch.optim import optimizer as optimizers
 
 from opguard_core.engines.hooks import Hooks, ignore
+from opguard_core.engines.reads import Reads
 from opguard_core.engines.shims import Patch, around
 
 
@@ -23,7 +24,7 @@ class Patches:
         self._patches: list[Patch] = []
         self._handles: list[Any] = []
 
-    def install(self, hooks: Hooks) -> None:
+    def install(self, hooks: Hooks, reads: Reads) -> None:
         """Replace what the hooks need."""
         self.add(torch.nn.Module, "__call__", hooks.enter_module, hooks.leave_module)
         engine = torch.autograd.graph._engine_run_backward
@@ -36,6 +37,9 @@ class Patches:
         self.add(torch.nn.Module, "load_state_dict", hooks.enter_load, hooks.leave_load)
         self.add(torch.amp.GradScaler, "step", hooks.enter_scaler, hooks.leave_scaler)
         self.add(torch.utils.data.dataloader._BaseDataLoaderIter, "__next__", hooks.enter_fetch, ignore)
+        self.add(torch.Tensor, "tolist", reads.enter_tolist, ignore)
+        self.add(torch.Tensor, "numpy", reads.enter_numpy, ignore)
+        self.add(torch, "save", reads.enter_save, ignore)
         self._handles.append(optimizers.register_optimizer_step_pre_hook(hooks.optimizer_begins))
         self._handles.append(optimizers.register_optimizer_step_post_hook(hooks.optimizer_ends))
 

@@ -9,22 +9,19 @@ class Progress:
     Attributes:
         completed: Optimizer updates done by the counting optimizer, without the offset.
         offset: Updates done before this run began (a resumed run).
-        microbatch: Top-level backward calls completed since the last counted update.
         collectives: Collectives this rank had begun.
         window: ``completed + offset``.
         recording: Whether operators are recorded in this window.
     """
 
-    __slots__ = ("_steps", "after_backward", "collectives", "completed", "microbatch", "offset", "offset_given", "recording", "window")
+    __slots__ = ("_steps", "collectives", "completed", "offset", "offset_given", "recording", "window")
 
     def __init__(self, steps: tuple[int, int] | None, offset: int | None) -> None:
         self._steps = steps
         self.completed = 0
         self.offset = offset or 0
         self.offset_given = offset is not None
-        self.microbatch = 0
         self.collectives = 0
-        self.after_backward = False
         self._settle()
 
     def _settle(self) -> None:
@@ -34,8 +31,6 @@ class Progress:
     def update_done(self) -> None:
         """One counted update has ended."""
         self.completed += 1
-        self.microbatch = 0
-        self.after_backward = False
         self._settle()
 
     def resumed_at(self, steps: int) -> bool:
