@@ -71,7 +71,10 @@ class Dataflow:
     def producers(self, row: int) -> tuple[list[int], list[Span]]:
         """Output rows that wrote what ``row`` reads, newest first, and the byte spans nothing in this window wrote."""
         window = self.window
-        missing: list[Span] = [(int(window.lo[row]), int(window.hi[row]))] if window.hi[row] > window.lo[row] else []
+        if window.hi[row] == window.lo[row]:  # an empty slice: whoever wrote the storage decides what it could have held
+            writer = next(self.writes_before(row), None)
+            return ([], [(0, 0)]) if writer is None else ([writer], [])
+        missing: list[Span] = [(int(window.lo[row]), int(window.hi[row]))]
         found = []
         for write in self.writes_before(row):
             if not missing:

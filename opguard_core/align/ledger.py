@@ -6,7 +6,6 @@ read again when asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -15,8 +14,11 @@ from opguard_core.align.columns import Flags, Ints
 from opguard_core.align.dataflow import Dataflow, Span, subtract
 from opguard_core.trace.lookups import LifetimeTable
 
-MAX_RECORDS = 64
-"""Writes kept per storage; the oldest half is forgotten when there are more."""
+MAX_PAGES = 64
+"""Windows kept one by one; older ones are joined."""
+
+MAX_RECORDS = 16
+"""Writes kept per storage of joined windows."""
 
 _FOREVER = np.iinfo(np.int64).max
 
@@ -55,36 +57,37 @@ class Lifetimes:
         return np.where((at >= 0) & (self._storage[at] == storages), column[at], default)
 
 
+class _Page(NamedTuple):
+    """Last writes of one or more windows, by storage, then in order of time."""
+
+    storage: Ints
+    window: Ints
+    row: Ints
+    lo: Ints
+    hi: Ints
+    dense: Flags
+
+    def of(self, storage: int) -> list[Write]:
+        """Writes of one storage, oldest first."""
+        start, end = np.searchsorted(self.storage, [storage, storage + 1]).tolist()
+        return [
+            Write(int(self.window[at]), int(self.row[at]), int(self.lo[at]), int(self.hi[at]), bool(self.dense[at]))
+            for at in range(start, end)
+        ]
+
+
 class Ledger:
     """Latest writes of the storages of one side of one rank, over all windows seen so far."""
 
     def __init__(self, lifetimes: Lifetimes) -> None:
         self.lifetimes = lifetimes
-        self._records: dict[int, list[Write]] = {}
+        self._pages: list[_Page] = []
 
     def close(self, flow: Dataflow) -> None:
-        """Take over what can still be seen of a window's writes, and forget storages that died in it.
+        """Take over what can still be seen of a window's writes.
 
-        Cost: vectorised, plus a little Python per surviving storage the window wrote.
+        Cost: vectorised, but for storages that several writes of the window share.
         """
-        window = flow.window
-        if not len(window):
-            return
-        end = int(window.seq[-1])
-        for storage, row in self._survivors(flow, end):
-            rows = [row] if row >= 0 else flow.last_writes(storage)[::-1]
-            records = self._records.setdefault(storage, [])
-            for at in rows:
-                lo, hi = int(window.lo[at]), int(window.hi[at])
-                records.append(Write(window.number, at, lo, hi, bool(hi - lo == window.nbytes[at])))
-            if len(records) > MAX_RECORDS:
-                del records[: MAX_RECORDS // 2]
-        known = np.fromiter(self._records, np.int64, len(self._records))
-        for storage in known[self.lifetimes.dead(known) <= end].tolist():
-            del self._records[storage]
-
-    def _survivors(self, flow: Dataflow, end: int) -> Iterator[tuple[int, int]]:
-        """Written storages that outlive the window, with the one row that overwrote all of it, or -1."""
         window = flow.window
         rows = flow.order[window.output[flow.order]]
         if not len(rows):
@@ -95,41 +98,64 @@ class Ledger:
         lo, hi = np.minimum.reduceat(window.lo[rows], first), np.maximum.reduceat(window.hi[rows], first)
         final = rows[last]
         whole: Flags = (window.lo[final] == lo) & (window.hi[final] == hi) & (hi - lo == window.nbytes[final])
-        alive = self.lifetimes.dead(storages[last]) > end
-        for storage, row, covers in zip(storages[last[alive]].tolist(), final[alive].tolist(), whole[alive].tolist(), strict=True):
-            yield storage, row if covers else -1
+        alive = self.lifetimes.dead(storages[last]) > int(window.seq[-1])
+        kept = [final[alive & whole]]
+        kept += [np.array(flow.last_writes(storage)[::-1], np.int64) for storage in storages[last[alive & ~whole]].tolist()]
+        chosen = np.concatenate(kept)
+        chosen = chosen[np.argsort(window.storage[chosen], kind="stable")]
+        self._pages.append(
+            _Page(
+                window.storage[chosen],
+                np.full(len(chosen), window.number, np.int64),
+                chosen,
+                window.lo[chosen],
+                window.hi[chosen],
+                window.hi[chosen] - window.lo[chosen] == window.nbytes[chosen],
+            )
+        )
+        if len(self._pages) > MAX_PAGES:
+            self._compact(int(window.seq[-1]))
+
+    def _compact(self, end: int) -> None:
+        """Join the older half of the pages: storages that are still alive, the last `MAX_RECORDS` writes of each."""
+        old, self._pages = self._pages[: MAX_PAGES // 2], self._pages[MAX_PAGES // 2 :]
+        joined = _Page(*(np.concatenate(parts) for parts in zip(*old, strict=True)))
+        order = np.argsort(joined.storage, kind="stable")
+        storages = joined.storage[order]
+        from_end = np.searchsorted(storages, storages, "right") - np.arange(len(storages))
+        order = order[(from_end <= MAX_RECORDS) & (self.lifetimes.dead(storages) > end)]
+        self._pages.insert(0, _Page(*(column[order] for column in joined)))
 
     def writes(self, storage: int, missing: list[Span], before: int) -> tuple[list[Write], list[Span]]:
         """Writes of earlier windows that show in the missing spans, newest first, and what still nothing wrote.
 
         Args:
             storage: Serial of the storage.
-            missing: Byte spans that the reading window itself did not write.
+            missing: Byte spans that the reading window itself did not write; [(0, 0)] asks for the last write at all.
             before: Number of the reading window.
         """
-        found = []
-        for write in reversed(self._records.get(storage, [])):
-            if not missing:
-                break
-            if write.window >= before or not any(write.lo < end and start < write.hi for start, end in missing):
-                continue
-            found.append(write)
-            if write.dense:
-                missing = subtract(missing, write.lo, write.hi)
+        found: list[Write] = []
+        for page in reversed(self._pages):
+            for write in reversed(page.of(storage)):
+                if not missing:
+                    return found, missing
+                if write.window >= before:
+                    continue
+                if missing == [(0, 0)]:
+                    return [write], []
+                if any(write.lo < end and start < write.hi for start, end in missing):
+                    found.append(write)
+                    missing = subtract(missing, write.lo, write.hi) if write.dense else missing
         return found, missing
 
     def shows(self, storage: int, window: int, row: int) -> bool:
         """True if that write was not overwritten, forgotten or freed since; only asked when all windows are closed."""
-        records = self._records.get(storage, [])
+        records = [write for page in self._pages for write in page.of(storage)]
         at = next((at for at, write in enumerate(records) if write.window == window and write.row == row), None)
-        if at is None:
+        if at is None or int(self.lifetimes.dead(np.array([storage]))[0]) < _FOREVER:
             return False
         left: list[Span] = [(records[at].lo, records[at].hi)]
         for later in records[at + 1 :]:
             if later.dense:
                 left = subtract(left, later.lo, later.hi)
         return bool(left)
-
-    def __len__(self) -> int:
-        """Number of storages kept."""
-        return len(self._records)

@@ -18,11 +18,24 @@ def longest_rising(values: Ints) -> Flags:
     Returns:
         bool[n].
 
-    Cost: one pass when already rising, else n log n in Python.
+    Cost: a few passes, plus k log k in Python for the k values that some other value crosses.
     """
     count = len(values)
-    if count < 2 or bool((values[1:] > values[:-1]).all()):
-        return np.ones(count, bool)
+    kept = np.ones(count, bool)
+    if count < 2:
+        return kept
+    # A value above all before it and below all after it is in every longest subsequence and cuts the rest in two.
+    before = np.maximum.accumulate(values)
+    after = np.minimum.accumulate(values[::-1])[::-1]
+    crossed = np.flatnonzero((before != values) | (after != values))
+    kept[crossed] = _patience(values[crossed])
+    return kept
+
+
+def _patience(values: Ints) -> Flags:
+    count = len(values)
+    if not count:
+        return np.zeros(0, bool)
     tails: list[int] = []  # smallest last value of a rising run of each length
     tail_at: list[int] = []
     before = [-1] * count

@@ -79,27 +79,53 @@ def match(reference: Window, suspect: Window, left: Ints, right: Ints, *, output
         right: int64[p], suspect event of each pair.
         outputs: Outputs instead of reads.
     """
-    left_rows, left_pair = _rows(reference, left, outputs)
-    right_rows, right_pair = _rows(suspect, right, outputs)
-    a, b = _join(combined(left_pair, reference.slot[left_rows]), combined(right_pair, suspect.slot[right_rows]))
-    rest_a, rest_b = _others(a, len(left_rows)), _others(b, len(right_rows))
-    c, d = _join(combined(left_pair[rest_a], _rank(left_pair[rest_a])), combined(right_pair[rest_b], _rank(right_pair[rest_b])))
-    pair = np.concatenate([left_pair[a], left_pair[rest_a[c]]])
-    rows_a = np.concatenate([left_rows[a], left_rows[rest_a[c]]])
-    rows_b = np.concatenate([right_rows[b], right_rows[rest_b[d]]])
-    order = np.lexsort((rows_a, pair))
+    sides = [_rows(window, events, outputs) for window, events in ((reference, left), (suspect, right))]
+    pairs, rows_a, rows_b = _match_alike(reference, suspect, *sides)
+    rest = np.ones(len(left), bool)
+    rest[pairs] = False
+    more = _match_unlike(reference, suspect, *[(rows[rest[pair]], pair[rest[pair]]) for rows, pair in sides])
+    pair, rows_a, rows_b = (np.concatenate(parts) for parts in zip((pairs, rows_a, rows_b), more, strict=True))
+    order = np.lexsort((rows_a, pair)) if len(more[0]) else np.arange(len(pair))
     rows_a, rows_b = rows_a[order], rows_b[order]
     matched = Matched(pair[order], rows_a, rows_b, compare(reference, suspect, rows_a, rows_b))
     return matched if outputs else _uncross(reference, suspect, left, matched)
 
 
 def _rows(window: Window, events: Ints, outputs: bool) -> tuple[Ints, Ints]:
-    """Slot rows of each event and the pair they belong to."""
-    pair_of = np.full(len(window), -1, np.int64)
-    pair_of[events] = np.arange(len(events))
-    rows = window.output_rows if outputs else window.read_rows
-    pair = pair_of[window.event[rows]]
-    return rows[pair >= 0], pair[pair >= 0]
+    """Slot rows of each event, in order of the pairs, and the pair each belongs to."""
+    all_rows, first = (window.output_rows, window.output_first) if outputs else (window.read_rows, window.read_first)
+    counts = first[events + 1] - first[events]
+    pair = np.repeat(np.arange(len(events)), counts)
+    within = np.arange(len(pair)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return all_rows[np.repeat(first[events], counts) + within], pair
+
+
+def _match_alike(reference: Window, suspect: Window, left: tuple[Ints, Ints], right: tuple[Ints, Ints]) -> tuple[Ints, Ints, Ints]:
+    """Slots of the pairs whose events have the same slot names in the same order, which is nearly all."""
+    count = int(max(left[1][-1] if len(left[1]) else -1, right[1][-1] if len(right[1]) else -1)) + 1
+    sizes = np.bincount(left[1], minlength=count), np.bincount(right[1], minlength=count)
+    alike = sizes[0] == sizes[1]
+    rows_a, rows_b = (rows[alike[pair]] for rows, pair in (left, right))
+    pair = left[1][alike[left[1]]]
+    unlike = pair[reference.slot[rows_a] != suspect.slot[rows_b]]
+    if len(unlike):
+        alike[unlike] = False
+        keep = alike[pair]
+        pair, rows_a, rows_b = pair[keep], rows_a[keep], rows_b[keep]
+    return pair, rows_a, rows_b
+
+
+def _match_unlike(reference: Window, suspect: Window, left: tuple[Ints, Ints], right: tuple[Ints, Ints]) -> tuple[Ints, Ints, Ints]:
+    """Slots of other pairs: equal names first, the rest in order."""
+    (left_rows, left_pair), (right_rows, right_pair) = left, right
+    a, b = _join(combined(left_pair, reference.slot[left_rows]), combined(right_pair, suspect.slot[right_rows]))
+    rest_a, rest_b = _others(a, len(left_rows)), _others(b, len(right_rows))
+    c, d = _join(combined(left_pair[rest_a], _rank(left_pair[rest_a])), combined(right_pair[rest_b], _rank(right_pair[rest_b])))
+    return (
+        np.concatenate([left_pair[a], left_pair[rest_a[c]]]),
+        np.concatenate([left_rows[a], left_rows[rest_a[c]]]),
+        np.concatenate([right_rows[b], right_rows[rest_b[d]]]),
+    )
 
 
 def _join(left: NDArray[np.uint64], right: NDArray[np.uint64]) -> tuple[Ints, Ints]:

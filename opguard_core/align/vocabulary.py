@@ -6,7 +6,7 @@ A trace numbers its strings per rank; alignment compares numbers only. Nothing h
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,6 +18,7 @@ NO_TEXT = 0
 MAX_DIMS = 64
 MAX_NUMEL = 1 << 62
 
+_NOT_YET = np.iinfo(np.int64).min
 _ATEN = ("aten", "prim", "prims")
 _DIGITS = re.compile(r"\d{1,19}")
 
@@ -82,6 +83,7 @@ class Vocabulary:
     texts: list[str] = field(default_factory=lambda: [""])
     _numbers: dict[str, int] = field(default_factory=lambda: {"": 0})
     _folded: dict[int, int] = field(default_factory=dict)
+    _tables: dict[str, NDArray[np.int64]] = field(default_factory=dict)
     _shapes: dict[int, tuple[int, ...] | None] = field(default_factory=dict)
 
     def number(self, text: str) -> int:
@@ -115,11 +117,11 @@ class Vocabulary:
 
     def numel(self, numbers: NDArray[np.int32]) -> NDArray[np.int64]:
         """Element count for each shape number, -1 where unknown."""
-        return self._per_text(numbers, lambda number: element_count(self.shape(number)))
+        return self._per_text("numel", numbers, lambda number: element_count(self.shape(number)))
 
     def folded_all(self, numbers: NDArray[np.int32]) -> NDArray[np.int32]:
         """Folded operator numbers for an array of operator numbers."""
-        return self._per_text(numbers, self.folded).astype(np.int32)
+        return self._per_text("folded", numbers, self.folded).astype(np.int32)
 
     def layout_class(self, numbers: NDArray[np.int32]) -> NDArray[np.int64]:
         """A number per shape that is equal for shapes that are permutations of each other, sizes of 1 left out."""
@@ -130,7 +132,7 @@ class Vocabulary:
                 return -1 - number
             return self.number("permuted:" + ",".join(map(str, sorted(size for size in shape if size != 1))))
 
-        return self._per_text(numbers, key)
+        return self._per_text("layout", numbers, key)
 
     def layout_order(self, numbers: NDArray[np.int32]) -> NDArray[np.int64]:
         """A number per shape that is equal for shapes that are the same once sizes of 1 are left out."""
@@ -141,10 +143,18 @@ class Vocabulary:
                 return -1 - number
             return self.number("squeezed:" + ",".join(str(size) for size in shape if size != 1))
 
-        return self._per_text(numbers, key)
+        return self._per_text("order", numbers, key)
 
-    @staticmethod
-    def _per_text(numbers: NDArray[np.int32], value: object) -> NDArray[np.int64]:
-        distinct, inverse = np.unique(numbers, return_inverse=True)
-        looked_up = np.fromiter((value(int(number)) for number in distinct), np.int64, len(distinct))  # type: ignore[operator]
-        return looked_up[inverse.reshape(-1)]
+    def _per_text(self, name: str, numbers: NDArray[np.int32], value: Callable[[int], int]) -> NDArray[np.int64]:
+        """Look up a property of texts that is computed once per text."""
+        table = self._tables.get(name, np.zeros(0, np.int64))
+        if len(table) < len(self.texts):
+            table = np.concatenate([table, np.full(2 * len(self.texts) - len(table), _NOT_YET, np.int64)])
+            self._tables[name] = table
+        found = table[numbers]
+        missing = found == _NOT_YET
+        if missing.any():
+            for number in set(numbers[missing].tolist()):
+                table[number] = value(number)
+            found = table[numbers]
+        return found

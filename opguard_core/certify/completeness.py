@@ -95,8 +95,7 @@ class Completeness:
                 reasons.append(reason("state-missing", side=side, step=missing[0]))
         for found in self.findings:
             reasons += _lengths(found)
-            if found.state_unmatched is not None:
-                window, left, right = found.state_unmatched
+            for window, left, right in [entry for entry in found.state_unmatched if entry[0] in found.completed][:1]:
                 reasons.append(reason("state-unmatched", step=window, reference=_few(left), suspect=_few(right)))
             if not found.windows and any(found.one_sided):
                 reasons.append(reason("steps-not-overlapping", reference=_few(found.one_sided[0]), suspect=_few(found.one_sided[1])))

@@ -96,7 +96,7 @@ class RankFindings:
         updates: Parameters whose state at the end of a window was compared equal.
         state_slots: State slots compared equal.
         state_missing: Windows without a state boundary, by side.
-        state_unmatched: First window with parameters that only one side has: (window, reference names, suspect names).
+        state_unmatched: Windows at whose end only one side has some parameters: (window, reference names, suspect names).
         gaps: Gap events in front of the pivot, by side.
         dropped: Records lost in front of the pivot, by side.
         banded: Gaps paired in a band only.
@@ -122,7 +122,7 @@ class RankFindings:
     updates: int = 0
     state_slots: int = 0
     state_missing: tuple[list[int], list[int]] = field(default_factory=lambda: ([], []))
-    state_unmatched: tuple[int, list[str], list[str]] | None = None
+    state_unmatched: list[tuple[int, list[str], list[str]]] = field(default_factory=list)
     gaps: list[int] = field(default_factory=lambda: [0, 0])
     dropped: list[int] = field(default_factory=lambda: [0, 0])
     banded: int = 0

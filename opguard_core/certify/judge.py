@@ -14,11 +14,14 @@ from opguard_core.certify.findings import MAX_HARMLESS, Harmless, RankFindings, 
 from opguard_core.certify.index import WindowIndex
 from opguard_core.certify.matters import Matters, Spread
 from opguard_core.certify.root import Node, Root, RootWalk
-from opguard_core.certify.statecompare import StateBoundary, compare_state
+from opguard_core.certify.statecompare import COUNTED, StateBoundary, compare_state, kind_of
 from opguard_core.ids import Kind
 
 Swallow = Callable[[Node, str], bool]
 """Whether a filter hides a differing pair, given its first differing slot."""
+
+MAX_STATE_WALKS = 64
+"""Pieces of differing state that are followed to their roots."""
 
 _GAP = KINDS.index(Kind.GAP)
 
@@ -175,8 +178,8 @@ class RankJudge:
     def _from_state(self, number: int, state: StateBoundary) -> list[Root]:
         """Roots of state that differs although no pair of operators did: an update that is missing, or done in vain."""
         roots: list[Root] = []
-        for slot in state.slots:
-            if not slot.same and slot.counts:
+        for slot in state.differing()[:MAX_STATE_WALKS]:
+            if slot.counts:
                 roots += self.walk.from_slots(Node(number, slot.left_event, slot.right_event), slot.left, slot.right)
         return sorted(roots, key=lambda root: self.walk.order(root.node))
 
@@ -218,6 +221,26 @@ class RankJudge:
             else:
                 kept.append(harmless)
         self.findings.harmless = kept
+        if self.findings.windows and not any(self.findings.one_sided):
+            self._unread_updates(self.findings.windows[-1])
+
+    def _unread_updates(self, number: int) -> None:
+        """State written in the last window, after its last state boundary, that the other side does not have at all."""
+        if number in self.findings.completed:
+            return
+        index = self.walk.index(number)
+        for side in (REFERENCE, SUSPECT):
+            flow = index.flow(side)
+            window = flow.window
+            named = np.flatnonzero(window.output & (window.tensor != 0) & (window.storage >= 0))
+            for storage in np.unique(window.storage[named]).tolist():
+                for row in flow.last_writes(storage):
+                    event = int(window.event[row])
+                    counts = kind_of(window.text(int(window.tensor[row]))) in COUNTED
+                    if counts and window.known[row] and self.walk.is_missing(Row(side, number, row)):
+                        node = Node(number, *index.sides(side, event)) if index.partner(side, event) >= 0 else _lone(number, side, event)
+                        self.findings.unresolved.append(Harmless(node, window.text(int(window.slot[row])), True, 3, ()))
+                        return
 
     def _is_alive(self, remains: Remains) -> bool:
         return self.timeline.ledgers[remains.side].shows(remains.storage, remains.window, remains.row)
@@ -229,12 +252,11 @@ class RankJudge:
         for side in (REFERENCE, SUSPECT):
             if not state.present[side]:
                 findings.state_missing[side].append(number)
-        equal = [slot for slot in state.slots if slot.same]
-        findings.state_slots += len(equal)
-        findings.updates += sum(slot.kind == "param" for slot in equal)
+        findings.state_slots += state.count_same()
+        findings.updates += state.count_same("param")
         lone = state.reference_only.get("param", []), state.suspect_only.get("param", [])
-        if any(lone) and findings.state_unmatched is None:
-            findings.state_unmatched = (number, *lone)
+        if any(lone):
+            findings.state_unmatched.append((number, *lone))
 
     def _clock(self, node: Node) -> int:
         index = self.walk.index(node.window)
@@ -301,6 +323,10 @@ def shares(aligned: Aligned, index: WindowIndex) -> Shares:
         paired.append(int(has_partner.sum()))
         accounted.append(int((has_partner | ~np.isin(events, unknown)).sum()))
     return Shares(aligned.reference.window.number, _two(telling), _two(paired), _two(accounted))
+
+
+def _lone(number: int, side: int, event: int) -> Node:
+    return Node(number, None, event) if side == SUSPECT else Node(number, event, None)
 
 
 def _two(numbers: list[int]) -> tuple[int, int]:

@@ -66,7 +66,8 @@ class Matters:
 
     def __post_init__(self) -> None:
         """Index the state boundary by row."""
-        self._state_slots = ({slot.left: slot for slot in self.state.slots}, {slot.right: slot for slot in self.state.slots})
+        differing = self.state.differing()
+        self._state_slots = ({slot.left: slot for slot in differing}, {slot.right: slot for slot in differing})
 
     def own_sink(self, left: int) -> Sink | None:
         """What a pair counts as by itself: its differing reads leave the program, or its differing outputs are lasting state."""
@@ -142,7 +143,7 @@ class Matters:
         event = int(window.event[row])
         if window.kind[event] == STATE:
             slot = self._state_slots[side].get(row)
-            return Sink("state", slot.left_event, slot.right_event) if slot is not None and slot.counts and not slot.same else None
+            return Sink("state", slot.left_event, slot.right_event) if slot is not None and slot.counts else None
         left, right = index.sides(side, event)
         if min(left, right) >= 0 and index.sure(left):
             if index.read_codes[side][row] <= slots.LAST_SAME:

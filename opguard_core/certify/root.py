@@ -215,8 +215,8 @@ class RootWalk:
             near = self._producer_nodes(producers)
             walk.roots.append(Root(node, origin, slot, other, walk.seen.get(node), near))
             return
-        if not producers[0] and not producers[1]:
-            walk.roots.append(self._outside(walk, node, rows, slot))
+        if not any(producers) or any(not writers and not self._is_known(row) for row, writers in zip(rows, producers, strict=True)):
+            walk.roots.append(self._outside(walk, node, rows, slot, lone=any(producers)))
             return
         self._compare_producers(walk, node, producers, slot)
 
@@ -232,14 +232,14 @@ class RootWalk:
         same_extent = r.lo[a] == w.lo[b] and r.hi[a] == w.hi[b] and r.dtype[a] == w.dtype[b] and r.nbytes[a] == w.nbytes[b]
         return bool(same_extent and is_dense(r, a) and r.bag[a] != w.bag[b])
 
-    def _outside(self, walk: Walk, node: Node, rows: tuple[Row, Row], slot: str) -> Root:
+    def _outside(self, walk: Walk, node: Node, rows: tuple[Row, Row], slot: str, *, lone: bool) -> Root:
         """Nothing observed wrote what differs: it came with the program's state, with its data, or from something unseen."""
         index = self.index(node.window)
         names = [index.window(row.side).text(int(index.window(row.side).tensor[row.row])) for row in rows]
         phase = index.window(SUSPECT).phase[node.right] if node.right is not None else DATA_PHASE
-        if any(names):
+        if any(names) and not lone:
             origin, other = Origin.INITIAL_STATE, Origin.UNOBSERVED_PRODUCER
-        elif PHASES[phase] in ("data", "forward", "eval"):
+        elif PHASES[phase] in ("data", "forward", "eval") and not lone:
             origin, other = Origin.INPUT_DATA, Origin.UNOBSERVED_PRODUCER
         else:
             origin, other = Origin.UNOBSERVED_PRODUCER, Origin.INPUT_DATA
@@ -366,6 +366,10 @@ class RootWalk:
             return None
         outputs = index.aligned.outputs
         return Row(1 - row.side, row.window, int(outputs.right[at] if row.side == REFERENCE else outputs.left[at]))
+
+    def is_missing(self, row: Row) -> bool:
+        """The other side has nothing that holds what this row holds."""
+        return self._standing(row) in (_DIFFERS, _FREE)
 
     def _standing(self, row: Row) -> str:
         """Whether the other side has what this row holds: by its pair, by content elsewhere, or not."""

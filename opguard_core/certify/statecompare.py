@@ -23,58 +23,63 @@ COUNTED = ("param", "optim", "buffer")
 
 @dataclass(frozen=True)
 class StateSlot:
-    """One piece of state on both sides.
+    """One piece of state that differs.
 
     Attributes:
         left: Slot row in the reference's window.
         right: Slot row in the suspect's window.
         left_event: State event of the reference.
         right_event: State event of the suspect.
-        name: Name on the suspect's side.
         kind: "param", "grad", "optim", "buffer" or "rng".
-        code: How they compare, see `align.slots`.
     """
 
     left: int
     right: int
     left_event: int
     right_event: int
-    name: str
     kind: str
-    code: int
-
-    @property
-    def same(self) -> bool:
-        """No difference."""
-        return self.code <= slots.LAST_SAME
 
     @property
     def counts(self) -> bool:
-        """A difference matters by itself."""
+        """The difference matters by itself."""
         return self.kind in COUNTED
 
 
-@dataclass
+@dataclass(eq=False)
 class StateBoundary:
     """All state of one window's end.
 
     Attributes:
         present: Whether each side recorded it.
-        slots: What both sides have.
+        events: State event of each side.
+        left: int64[k], slot rows of the reference that have a counterpart.
+        right: int64[k], their counterparts.
+        code: uint8[k], how they compare.
+        kinds: Kind of each.
         reference_only: Names only the reference has, by kind.
         suspect_only: Names only the suspect has, by kind.
     """
 
     present: tuple[bool, bool]
-    slots: list[StateSlot] = field(default_factory=list)
+    events: tuple[int, int] = (-1, -1)
+    left: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    right: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    code: slots.Codes = field(default_factory=lambda: np.zeros(0, np.uint8))
+    kinds: list[str] = field(default_factory=list)
     reference_only: dict[str, list[str]] = field(default_factory=dict)
     suspect_only: dict[str, list[str]] = field(default_factory=dict)
 
-    @property
-    def complete(self) -> bool:
-        """Both sides have a boundary and all parameters and optimizer state have a counterpart."""
-        lone = [side.get(kind, []) for side in (self.reference_only, self.suspect_only) for kind in ("param",)]
-        return all(self.present) and not any(lone)
+    def count_same(self, kind: str | None = None) -> int:
+        """Number of pieces of state (of one kind) that are the same."""
+        same = (self.code <= slots.LAST_SAME).tolist()
+        return sum(good and (kind is None or own == kind) for good, own in zip(same, self.kinds, strict=True))
+
+    def differing(self) -> list[StateSlot]:
+        """Pieces of state that differ."""
+        return [
+            StateSlot(int(self.left[at]), int(self.right[at]), *self.events, self.kinds[at])
+            for at in np.flatnonzero(self.code > slots.LAST_SAME).tolist()
+        ]
 
 
 def kind_of(name: str) -> str:
@@ -88,14 +93,15 @@ def compare_state(aligned: Aligned) -> StateBoundary:
     Names differ where code was rewritten; contents never pair across windows, so an equal content is the same state.
     """
     left, right = aligned.reference.window, aligned.suspect.window
-    events = [_last_state(left), _last_state(right)]
+    events = _boundaries(left, right)
     boundary = StateBoundary((events[0] >= 0, events[1] >= 0))
     if not all(boundary.present):
         return boundary
     left_rows, right_rows = (np.arange(side.first[event], side.first[event + 1]) for side, event in zip((left, right), events, strict=True))
-    pairs: list[tuple[int, int]] = []
+    _, at, other = np.intersect1d(left.slot[left_rows], right.slot[right_rows], return_indices=True)
+    pairs = list(zip(left_rows[at].tolist(), right_rows[other].tolist(), strict=True))
+    left_rows, right_rows = np.delete(left_rows, at), np.delete(right_rows, other)
     for left_key, right_key in (
-        (_by_name(left), _by_name(right)),
         (_by_content(left), _by_content(right)),
         (_by_writer(aligned, suspect=False), _by_writer(aligned, suspect=True)),
         (_by_shape(left), _by_shape(right)),
@@ -105,21 +111,29 @@ def compare_state(aligned: Aligned) -> StateBoundary:
         left_rows = left_rows[~np.isin(left_rows, [a for a, _ in made])]
         right_rows = right_rows[~np.isin(right_rows, [b for _, b in made])]
     if pairs:
-        codes = slots.compare(left, right, np.array([a for a, _ in pairs]), np.array([b for _, b in pairs]))
-        for (a, b), code in zip(pairs, codes.tolist(), strict=True):
-            name = right.text(int(right.slot[b]))
-            boundary.slots.append(StateSlot(a, b, events[0], events[1], name, kind_of(name), code))
+        boundary.left, boundary.right = np.array([a for a, _ in pairs]), np.array([b for _, b in pairs])
+        boundary.code = slots.compare(left, right, boundary.left, boundary.right)
+        kinds = {number: kind_of(right.text(number)) for number in set(right.slot[boundary.right].tolist())}
+        boundary.kinds = [kinds[number] for number in right.slot[boundary.right].tolist()]
+        boundary.events = events
     boundary.reference_only, boundary.suspect_only = _names(left, left_rows), _names(right, right_rows)
     return boundary
 
 
-def _last_state(window: Window) -> int:
-    events = np.flatnonzero(window.kind == STATE)
-    return int(events[-1]) if len(events) else -1
+def _boundaries(left: Window, right: Window) -> tuple[int, int]:
+    """The last state event of each side; both for the same occasion (an update, the end of the run) where both have one.
 
-
-def _by_name(window: Window) -> Key:
-    return lambda row: int(window.slot[row])
+    What is in view when a run ends is not what is in view after an update, so the two are not compared.
+    """
+    states = np.flatnonzero(left.kind == STATE), np.flatnonzero(right.kind == STATE)
+    common = np.intersect1d(left.args[states[0]], right.args[states[1]])
+    chosen = [
+        events[np.isin(window.args[events], common)] if len(common) else events[:0]
+        for window, events in zip((left, right), states, strict=True)
+    ]
+    if not all(len(events) for events in states):
+        chosen = list(states)
+    return int(chosen[0][-1]) if len(chosen[0]) else -1, int(chosen[1][-1]) if len(chosen[1]) else -1
 
 
 def _by_content(window: Window) -> Key:
