@@ -17,17 +17,17 @@ import numpy as np
 import pyarrow as pa
 
 from opguard_core.trace.codec import encode_segment, to_batch
-from opguard_core.trace.drops import DropLedger
+from opguard_core.trace.drops import DropLedger, complement
 from opguard_core.trace.files import sync_directory, write_atomic
 from opguard_core.trace.index import TABLE_NAMES, Group, IndexWriter, SegmentEntry, segment_name
 from opguard_core.trace.intake import CHUNK_EVENTS, Taken
+from opguard_core.trace.salvage import ENCODE_ERRORS, escaped, interned_batch
 from opguard_core.trace.schema import EventRow, SlotRow
 from opguard_core.trace.sources import write_source
 
 Rows = Sequence[tuple[EventRow, Sequence[SlotRow]]]
 
 
-ENCODE_ERRORS = (pa.ArrowException, ValueError, TypeError, OverflowError)
 STORE_ERRORS = (pa.ArrowException, OSError, MemoryError)
 
 
@@ -50,7 +50,8 @@ class Committer:
         self._compression = compression
         self._batches: dict[str, list[Any]] = {"events": [], "slots": []}
         self._interned: dict[str, list[tuple[Any, ...]]] = {"frames": [], "stacks": [], "lifetimes": []}
-        self._num_lifetimes = 0
+        self._num_interned = {"frames": 0, "stacks": 0, "lifetimes": 0}  # committed
+        self._next_seq = 0  # one past the last event that was committed or is known to be lost
         self._next_group = 0
         self.segments: list[SegmentEntry] = []
         self.num_events = 0  # not committed yet
@@ -80,27 +81,34 @@ class Committer:
 
     def _convert(self, rows: Rows) -> None:
         try:
-            events = to_batch("events", [event for event, _ in rows])
-            _yield_lock()
-            flat = [slot for _, slots in rows for slot in slots]
-            slots = to_batch("slots", flat) if flat else None
-            if slots is not None:
-                _check_owner(rows, slots)
+            self._keep(rows)
         except ENCODE_ERRORS as error:
             # One bad value must not take its neighbours with it.
-            if len(rows) == 1:
-                self._ledger.lose(rows[0][0].seq, rows[0][0].seq, "encode", f"{type(error).__name__}: {error}")
-            else:
+            if len(rows) > 1:
                 self._convert(rows[: len(rows) // 2])
                 self._convert(rows[len(rows) // 2 :])
-            return
-        self._batches["events"].append(events)
-        self.num_events += events.num_rows
-        self.held_bytes += events.nbytes
+            else:
+                self._convert_alone(*rows[0], f"{type(error).__name__}: {error}")
+
+    def _convert_alone(self, event: EventRow, slots: Sequence[SlotRow], error: str) -> None:
+        try:
+            self._keep([(EventRow(*escaped(event)), [SlotRow(*escaped(slot)) for slot in slots])])
+        except ENCODE_ERRORS:
+            self._ledger.lose(event.seq, event.seq, "encode", error)
+
+    def _keep(self, rows: Rows) -> None:
+        events = to_batch("events", [event for event, _ in rows])
+        _yield_lock()
+        flat = [slot for _, slots in rows for slot in slots]
+        slots = to_batch("slots", flat) if flat else None
         if slots is not None:
+            _check_owner(rows, slots)
             self._batches["slots"].append(slots)
             self.num_slots += slots.num_rows
             self.held_bytes += slots.nbytes
+        self._batches["events"].append(events)
+        self.num_events += events.num_rows
+        self.held_bytes += events.nbytes
 
     def commit(self) -> int:
         """Write everything collected as one group, make it durable and enter it in the index; or count it as lost.
@@ -112,6 +120,8 @@ class Committer:
         if not self.num_events and not any(self._interned.values()):
             return released
         group, self._next_group = self._next_group, self._next_group + 1
+        kept = [run for batch in self._batches["events"] for run in _runs(batch.column(0).to_numpy())]
+        self._account_for_holes(kept)
         written: list[SegmentEntry] = []
         dropped = self._ledger.take_fresh()
         try:
@@ -123,43 +133,51 @@ class Committer:
             self._index.append(Group(tuple(written), tuple(dropped)))
         except STORE_ERRORS as error:
             self._ledger.give_back(dropped)
-            self._lose(f"{type(error).__name__}: {error}")
+            for first, last in kept:
+                self._ledger.lose(first, last, "disk", f"{type(error).__name__}: {error}")
             for table in TABLE_NAMES:
                 with contextlib.suppress(OSError):
                     (self._directory / segment_name(table, group)).unlink()
         else:
             self.segments += written
             # Kept on failure: later events refer to these rows, and they are few.
-            self._num_lifetimes += len(self._interned["lifetimes"])
+            for entry in written:
+                if entry.table in self._interned:
+                    self._num_interned[entry.table] += entry.rows
             self._interned = {table: [] for table in self._interned}
         self._batches = {"events": [], "slots": []}
         self.num_events = self.num_slots = 0
         return released
 
+    def _account_for_holes(self, kept: list[tuple[int, int]]) -> None:
+        """Record numbers that no engine ever emitted: a reader would refuse a hole that nobody vouches for."""
+        if not kept:
+            return
+        stop = kept[-1][1] + 1
+        known = [(0, self._next_seq - 1)] if self._next_seq else []
+        for first, last in complement([*known, *kept, *self._ledger.total().ranges], stop):
+            self._ledger.lose(first, last, "not-emitted")
+        self._next_seq = stop
+
     def _write(self, table: str, group: int) -> SegmentEntry | None:
         if table in self._interned:
+            first = self._num_interned[table]
             rows = self._interned[table]
-            batches = [to_batch(table, rows)] if rows else []
+            batch = interned_batch(table, rows, first, lambda error: self._ledger.lose_other(table, error)) if rows else None
+            batches = [] if batch is None else [batch]
         else:
             batches = self._batches[table]
         if not batches:
             return None
-        data = encode_segment(table, batches, self._compression)
-        if table == "lifetimes":
-            first, last = self._num_lifetimes, self._num_lifetimes + len(self._interned[table]) - 1
-        else:
-            first, last = batches[0].column(0)[0].as_py(), batches[-1].column(0)[-1].as_py()
-        name = segment_name(table, group)
-        view = memoryview(data)
-        write_atomic(self._directory / name, view)
+        data = memoryview(encode_segment(table, batches, self._compression))
         num_rows = sum(batch.num_rows for batch in batches)
-        return SegmentEntry(name, table, num_rows, data.size, hashlib.sha256(view).hexdigest(), first, last)
-
-    def _lose(self, error: str) -> None:
-        for batch in self._batches["events"]:
-            # A batch may skip numbers that are counted already, so only what it holds is counted here.
-            for run in _runs(batch.column(0).to_numpy()):
-                self._ledger.lose(*run, "disk", error)
+        if table in self._interned:
+            extent = (first, first + num_rows - 1)
+        else:
+            extent = (batches[0].column(0)[0].as_py(), batches[-1].column(0)[-1].as_py())
+        name = segment_name(table, group)
+        write_atomic(self._directory / name, data)
+        return SegmentEntry(name, table, num_rows, data.nbytes, hashlib.sha256(data).hexdigest(), *extent)
 
 
 def _yield_lock() -> None:

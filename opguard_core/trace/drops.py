@@ -54,12 +54,17 @@ def complement(ranges: list[tuple[int, int]], stop: int) -> list[tuple[int, int]
 
 
 class DropLedger:
-    """Counts losses from any thread. Methods never raise."""
+    """Counts losses from any thread. Methods never raise.
+
+    Args:
+        lock: The lock of the queue. Sharing it means that whoever waits for the queue holds no lock of ours, even where a
+            signal handler has interrupted one of these methods.
+    """
 
     MAX_ERRORS = 8
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, lock: threading.RLock) -> None:
+        self._lock = lock
         self._ranges: list[tuple[int, int]] = []
         self._fresh: list[tuple[int, int]] = []
         self._reasons: Counter[str] = Counter()
@@ -109,6 +114,6 @@ class DropLedger:
                 errors=tuple(self._errors),
             )
 
-    def reset_after_fork(self) -> None:
-        """Make the ledger usable in a forked child, whose copy of the lock may be held by nobody."""
-        self._lock = threading.Lock()
+    def reset_after_fork(self, lock: threading.RLock) -> None:
+        """In a forked child: use another lock, the old one may be held by a thread that is not here."""
+        self._lock = lock

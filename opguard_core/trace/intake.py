@@ -42,7 +42,8 @@ class Taken:
     window_ended: bool = False
     pressed: bool = False  # an emitter waits, or drops, for lack of room
     flush_ticket: int = 0
-    closing: bool = False
+    stopping: bool = False  # the writing thread is to end after this
+    closing: bool = False  # … and everything is to be committed
 
 
 class Intake:
@@ -53,15 +54,19 @@ class Intake:
             nothing else is held, however large.
         when_full: "wait" stops the emitting thread until there is room; "drop" loses events, exactly counted, until half
             of the budget is free again (so that losses are few long ranges, not many short ones).
+
+    Attributes:
         ledger: Where losses are counted.
     """
 
-    def __init__(self, budget_bytes: int, when_full: WhenFull, ledger: DropLedger) -> None:
+    def __init__(self, budget_bytes: int, when_full: WhenFull) -> None:
         self._budget_bytes = budget_bytes
         self._when_full = when_full
-        self._ledger = ledger
-        # The condition's lock is re-entrant: a signal handler that closes the writer may interrupt `put` in this thread.
-        self._changed = threading.Condition()
+        # Re-entrant, and given up however deeply it is held while somebody waits: a signal handler or a finaliser may
+        # interrupt any method here, and emit, flush or close in turn.
+        lock = threading.RLock()
+        self._changed = threading.Condition(lock)
+        self.ledger = DropLedger(lock)
         self._queue = Taken()
         self._held_bytes = 0  # queued, or taken and not yet released
         self._next_seq = 0
@@ -71,7 +76,7 @@ class Intake:
         self._num_waiting = 0
         self._flush_done = 0
         self._closed = False
-        self._abandoned = False
+        self._running = True  # a writing thread is there, or will be
 
     @property
     def next_seq(self) -> int:
@@ -86,12 +91,13 @@ class Intake:
         num_bytes = EVENT_BYTES + len(event.args) + SLOT_BYTES * len(slots)
         with self._changed:
             seq = event.seq
-            if seq != self._next_seq and not self._accept_jump(seq):
+            if seq < self._next_seq:
+                self.ledger.lose_other("out-of-order")
                 return
             self._next_seq = seq + 1
             crowded = self._dropping or self._held_bytes + num_bytes > self._budget_bytes
             if self._closed or (crowded and not self._make_room(num_bytes)):
-                self._ledger.lose(seq, seq, "writer-closed" if self._closed else "buffer-full")
+                self.ledger.lose(seq, seq, "writer-closed" if self._closed else "buffer-full")
                 return
             self._held_bytes += num_bytes
             queue = self._queue
@@ -103,14 +109,6 @@ class Intake:
                 self._wake_writer()
             elif len(queue.events) >= CHUNK_EVENTS:
                 self._wake_writer()
-
-    def _accept_jump(self, seq: int) -> bool:
-        """Account for an event that does not follow the one before."""
-        if seq > self._next_seq:
-            self._ledger.lose(self._next_seq, seq - 1, "not-emitted")
-            return True
-        self._ledger.lose_other("out-of-order")
-        return False
 
     def _make_room(self, num_bytes: int) -> bool:
         """With the lock held: wait for room, or deny it. True if the event may be queued."""
@@ -171,7 +169,7 @@ class Intake:
             if not self._wake:
                 self._changed.wait_for(lambda: self._wake, timeout_s)
             self._wake = False
-            taken, self._queue = self._queue, Taken(flush_ticket=self._queue.flush_ticket, closing=self._queue.closing)
+            taken, self._queue = self._queue, Taken(flush_ticket=self._queue.flush_ticket)
             taken.pressed = self._num_waiting > 0 or self._dropping
             return taken
 
@@ -195,29 +193,43 @@ class Intake:
             self._queue.flush_ticket += 1
             ticket = self._queue.flush_ticket
             self._wake_writer()
-            self._changed.wait_for(lambda: self._flush_done >= ticket or self._abandoned)
+            self._changed.wait_for(lambda: self._flush_done >= ticket or not self._running)
 
-    def close(self) -> None:
-        """Let nothing more in and tell the writing thread to finish."""
+    def stop(self, *, closing: bool) -> None:
+        """Have the writing thread end, and wait until it takes no lock any more.
+
+        Args:
+            closing: Let nothing more in, and have everything committed; otherwise the queue goes on filling until `resume`.
+        """
         with self._changed:
-            self._closed = True
-            self._queue.closing = True
+            self._closed = self._closed or closing
+            self._queue.stopping = True
+            self._queue.closing = self._queue.closing or closing
             self._wake = True
             self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._running)
 
-    def abandon(self) -> None:
-        """Called when the writing thread ends: let nothing more in and free everybody who waits."""
+    def resume(self) -> None:
+        """Say that there is a writing thread again."""
         with self._changed:
-            self._closed = True
-            self._abandoned = True
-            self._queue = Taken(closing=True)
-            self._held_bytes = 0
+            self._running = True
+
+    def stopped(self, *, for_good: bool) -> None:
+        """Called by the writing thread as its last act: free everybody who waits for it; ``for_good``, let nothing more in."""
+        with self._changed:
+            self._running = False
+            if for_good:
+                self._closed = True
+                self._queue = Taken()
+                self._held_bytes = 0
             self._changed.notify_all()
 
     def reset_after_fork(self) -> None:
         """In a forked child: be closed, hold nothing, and own a lock that no vanished thread holds."""
-        self._changed = threading.Condition()
-        self._queue = Taken(closing=True)
+        lock = threading.RLock()
+        self._changed = threading.Condition(lock)
+        self.ledger.reset_after_fork(lock)
+        self._queue = Taken()
         self._closed = True
-        self._abandoned = True
+        self._running = False
         self._held_bytes = 0

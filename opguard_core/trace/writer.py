@@ -11,9 +11,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import signal
 import threading
-import time
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,28 +20,17 @@ from typing import Any
 from opguard_core.errors import FlushFailed
 from opguard_core.trace.codec import default_compression
 from opguard_core.trace.commit import Committer
-from opguard_core.trace.drops import DropLedger, complement
+from opguard_core.trace.drops import complement
 from opguard_core.trace.files import DIRECTORY_MODE
+from opguard_core.trace.flush import SEGMENT_EVENTS, SEGMENT_SLOTS, Flusher
 from opguard_core.trace.index import INDEX_NAME, IndexWriter
-from opguard_core.trace.intake import Intake, Taken, WhenFull
+from opguard_core.trace.intake import Intake, WhenFull
 from opguard_core.trace.manifest import ENDED, RankManifest, write_manifest
 from opguard_core.trace.schema import EventRow, FrameRow, LifetimeRow, SlotRow
 from opguard_core.trace.sources import SOURCES_NAME
 from opguard_core.trace.version import FORMAT_VERSION
 
 DEFAULT_BUFFER_BYTES = 64 << 20
-SEGMENT_EVENTS = 1 << 15
-SEGMENT_SLOTS = 1 << 17  # about 12 MB of columns
-
-# Between two commits at window ends there is at least this long; it grows with the run, so that a long run of tiny steps
-# does not end as a hundred thousand files.
-FLUSH_PAUSE_MIN_S = 0.1
-FLUSH_PAUSE_MAX_S = 2.0
-FLUSH_PAUSE_SHARE = 0.02
-
-STALE_S = 5.0  # commit after this long even if no window ended
-ADD_EVENTS = 2048  # events converted between two looks at the size of the segment
-
 _live: weakref.WeakSet[TraceWriter] = weakref.WeakSet()
 
 
@@ -51,7 +38,7 @@ class TraceWriter:
     """Writes one rank's trace; meets `engines.protocol.EventSink`.
 
     What a kill with -9 can lose: the events since the last window end, and windows that ended within the last 2 % of the
-    run's time (at least 0.1 s, at most 2 s), unless `flush` was called after them. Never more than 2^15 events, 2^17 slots
+    run's time (at least 0.3 s, at most 2 s), unless `flush` was called after them. Never more than 2^15 events, 2^17 slots
     or 5 s of events, plus what waits in the queue (``buffer_bytes``) because the disk cannot follow.
 
     Memory: ``buffer_bytes`` of rows and columns, plus one segment being compressed.
@@ -97,27 +84,24 @@ class TraceWriter:
             compression=default_compression(),
         )
         self._index = self._claim()
-        self._ledger = DropLedger()
-        self._intake = Intake(buffer_bytes, when_full, self._ledger)
+        self._intake = Intake(buffer_bytes, when_full)
         self._committer = Committer(
             self.directory,
             Path(sources).absolute() if sources is not None else self.directory.parent / SOURCES_NAME,
             self._index,
-            self._ledger,
+            self._intake.ledger,
             self._manifest.compression,
         )
-        self._segment_events = segment_events
-        self._segment_slots = segment_slots
+        self._flusher = Flusher(self._intake, self._committer, segment_events=segment_events, segment_slots=segment_slots)
         self._finished = False
         self._close_lock = threading.RLock()
-        self._started_s = time.monotonic()
-        self._last_commit_s = self._started_s
-        # The thread is a daemon so that a forgotten writer cannot keep the interpreter alive; the exit handler, which runs
-        # while daemon threads still work, makes sure that nothing is forgotten.
-        self._thread = threading.Thread(target=self._run, name="opguard-trace-writer", daemon=True)
+        try:
+            self._flusher.start()
+        except RuntimeError as error:
+            raise FlushFailed(f"Cannot start the thread that writes the trace: {error}.", hint="Raise the limit on threads.") from error
         _live.add(self)
+        # Exit handlers run while daemon threads still work, so a forgotten writer loses nothing.
         atexit.register(self._close_at_exit)
-        self._thread.start()
 
     def _claim(self) -> IndexWriter:
         header = {"format": FORMAT_VERSION, "rank": self._manifest.rank, "world_size": self._manifest.world_size}
@@ -128,11 +112,11 @@ class TraceWriter:
                 raise self._in_use()
             index = IndexWriter(self.directory, header)
             write_manifest(self.directory, self._manifest)
-        except OSError as error:
+        except (OSError, TypeError) as error:
             if isinstance(error, FileExistsError) and self.directory.is_dir():
                 raise self._in_use() from error  # another writer was faster just now
             raise FlushFailed(
-                f"Cannot write the trace folder {self.directory}: {error.strerror}.",
+                f"Cannot write the trace folder {self.directory}: {error}.",
                 slug="trace-folder-unwritable",
                 hint="Choose a writable folder with free space (--out).",
                 path=str(self.directory),
@@ -204,8 +188,7 @@ class TraceWriter:
         with self._close_lock:
             if self._finished or os.getpid() != self._pid:
                 return self._manifest
-            self._intake.close()
-            self._thread.join()
+            self._flusher.stop(closing=True)
             if self._finished:  # by a signal handler that interrupted the line above
                 return self._manifest
             self._finished = True
@@ -215,90 +198,59 @@ class TraceWriter:
             manifest.engines, manifest.coverage = dict(engines or {}), dict(coverage or {})
             manifest.contract = manifest.contract if contract is None else dict(contract)
             manifest.extra = dict(extra or {})
-            manifest.segments, manifest.drops = self._committer.segments, self._ledger.total()
+            manifest.segments, manifest.drops = self._committer.segments, self._intake.ledger.total()
             manifest.ended, manifest.complete = ended, True
             try:
                 write_manifest(self.directory, manifest)
             except (OSError, TypeError) as error:
-                self._ledger.lose_other("manifest", f"{type(error).__name__}: {error}")
-                manifest.drops, manifest.complete = self._ledger.total(), False
+                self._intake.ledger.lose_other("manifest", f"{type(error).__name__}: {error}")
+                manifest.drops, manifest.complete = self._intake.ledger.total(), False
             atexit.unregister(self._close_at_exit)
             return manifest
 
     def _count_unaccounted(self) -> None:
         """Make the count exact even if the writing thread died of something unforeseen."""
         known = [(entry.first_seq, entry.last_seq) for entry in self._committer.segments if entry.table == "events"]
-        for first, last in complement([*known, *self._ledger.total().ranges], self._intake.next_seq):
-            self._ledger.lose(first, last, "writer-died")
+        for first, last in complement([*known, *self._intake.ledger.total().ranges], self._intake.next_seq):
+            self._intake.ledger.lose(first, last, "writer-died")
 
     def _close_at_exit(self) -> None:
         self.close(ended="unknown")
 
-    # The writing thread.
+    # Around os.fork(): see the functions below.
 
-    def _run(self) -> None:
-        _block_signals()
-        flushed_ticket = 0
-        due_s = self._started_s + STALE_S
-        try:
-            while True:
-                taken = self._intake.take(max(0.0, due_s - time.monotonic()))
-                self._add(taken)
-                if taken.window_ended:
-                    due_s = min(due_s, self._last_commit_s + self._pause_s())
-                wanted = taken.closing or taken.pressed or taken.flush_ticket > flushed_ticket
-                if wanted or time.monotonic() >= due_s:
-                    self._commit()
-                    due_s = time.monotonic() + STALE_S
-                flushed_ticket = taken.flush_ticket
-                self._intake.flushed(flushed_ticket)
-                if taken.closing:
-                    return
-        finally:
-            self._intake.abandon()
+    def _before_fork(self) -> None:
+        self._flusher.stop(closing=False)
 
-    def _add(self, taken: Taken) -> None:
-        committer, intake = self._committer, self._intake
-        committer.add_interned(taken)
-        rows, unreleased = taken.events, taken.event_bytes
-        while rows:
-            size = max(1, min(ADD_EVENTS, self._segment_events - committer.num_events))
-            part, rows = rows[:size], rows[size:]
-            share = unreleased * len(part) // (len(part) + len(rows))
-            before = committer.held_bytes
-            committer.add_events(part)
-            unreleased -= share
-            intake.release(share - (committer.held_bytes - before))
-            if committer.num_events >= self._segment_events or committer.num_slots >= self._segment_slots:
-                self._commit()
-
-    def _pause_s(self) -> float:
-        return min(FLUSH_PAUSE_MAX_S, max(FLUSH_PAUSE_MIN_S, FLUSH_PAUSE_SHARE * (time.monotonic() - self._started_s)))
-
-    def _commit(self) -> None:
-        self._intake.release(self._committer.commit())
-        self._last_commit_s = time.monotonic()
+    def _after_fork_in_parent(self) -> None:
+        with contextlib.suppress(RuntimeError):  # no thread to be had: closing counts what is lost
+            self._flusher.start()
 
     def _after_fork_in_child(self) -> None:
-        """The child has no writing thread and must not touch the parent's files."""
         self._intake.reset_after_fork()
-        self._ledger.reset_after_fork()
         self._close_lock = threading.RLock()
         with contextlib.suppress(OSError):
             self._index.close()
 
 
-def _block_signals() -> None:
-    """Leave signals to the training's own threads, which are woken by them as they would be without us."""
-    if hasattr(signal, "pthread_sigmask"):
-        faults = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT}
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - faults)
+# A fork finds no writing thread: a child must not inherit a lock of the allocator or of Arrow that such a thread holds, and
+# Python 3.12 warns about forking with threads, which the training did not have without us. The child itself writes nothing.
 
 
-def _disarm_children() -> None:
+def _before_fork() -> None:
+    for writer in list(_live):
+        writer._before_fork()
+
+
+def _after_fork_in_parent() -> None:
+    for writer in list(_live):
+        writer._after_fork_in_parent()
+
+
+def _after_fork_in_child() -> None:
     for writer in list(_live):
         writer._after_fork_in_child()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_disarm_children)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

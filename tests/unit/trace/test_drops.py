@@ -9,11 +9,12 @@ import pytest
 
 from opguard_core.trace import intake
 from opguard_core.trace.commit import Committer
-from opguard_core.trace.drops import DropLedger, complement, merge_ranges
+from opguard_core.trace.drops import complement, merge_ranges
 from opguard_core.trace.reader import Run
+from opguard_core.trace.schema import LifetimeRow
 from opguard_core.trace.writer import TraceWriter
 from tests.support.synthetic import GptShape, emit_side, gpt
-from tests.support.traces import event, read_rank, slot
+from tests.support.traces import event, frame, read_rank, slot
 
 
 @pytest.fixture
@@ -65,8 +66,8 @@ def test_dropping_counts_every_event_exactly(tmp_path, gate):
 
 
 def test_once_dropping_it_drops_until_half_is_free(tmp_path):
-    ledger = DropLedger()
-    queue = intake.Intake(ROOM, "drop", ledger)
+    queue = intake.Intake(ROOM, "drop")
+    ledger = queue.ledger
     for row, slots in rows(12):
         queue.put(row, slots)
     assert ledger.total().ranges == ((10, 11),)
@@ -149,6 +150,47 @@ def test_a_bad_value_takes_only_its_own_event_with_it(tmp_path):
     assert manifest.drops.reasons == {"encode": 4}
     assert any("seq of another event" in text for text in manifest.drops.errors)
     assert any("module" in text for text in manifest.drops.errors)
+
+
+def test_interned_rows_that_do_not_fit_keep_their_place(tmp_path):
+    writer = TraceWriter(tmp_path / "rank-00000")
+    writer.frame(frame(0))
+    writer.frame(frame(1, line=-1))
+    writer.frame(frame(2))
+    writer.stack(0, [0])
+    writer.stack(1, ["no"])
+    writer.stack(2, [2])
+    writer.lifetime(LifetimeRow(0, 8, 0, None))
+    writer.lifetime(LifetimeRow(1, None, 0, None))
+    manifest = writer.close(ended="exit")
+    found = read_rank(tmp_path)
+    assert [row.line for row in found.frames] == [1, 0, 3]
+    assert found.stacks == [[0], [], [2]]
+    assert found.lifetimes == [LifetimeRow(0, 8, 0, None)]
+    assert manifest.drops.other == {"frames": 1, "stacks": 1, "lifetimes": 1}
+
+
+def test_only_lifetimes_that_do_not_fit(tmp_path):
+    writer = TraceWriter(tmp_path / "rank-00000")
+    writer.lifetime(LifetimeRow(-1, 0, 0, None))
+    assert writer.close(ended="exit").drops.other == {"lifetimes": 1}
+    assert read_rank(tmp_path).lifetimes == []
+
+
+def test_texts_that_are_not_utf8_are_stored_escaped(tmp_path):
+    name = b"caf\xe9.py".decode("utf-8", "surrogateescape")
+    writer = TraceWriter(tmp_path / "rank-00000")
+    writer.frame(frame(0))
+    writer.frame(frame(1, file=name))
+    writer.emit(event(0), [])
+    writer.emit(event(1, args=f"('{name}')"), [slot(1, name=name)])
+    manifest = writer.close(ended="exit")
+    found = read_rank(tmp_path)
+    assert manifest.drops.events == 0
+    assert manifest.drops.other == {}
+    assert found.frames[1].file == "caf\\udce9.py"
+    assert found.events[1].args == "('caf\\udce9.py')"
+    assert found.slots[1][0].name == "caf\\udce9.py"
 
 
 def test_losses_are_in_the_index_too(tmp_path):

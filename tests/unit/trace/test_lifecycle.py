@@ -11,6 +11,7 @@ import threading
 
 import pytest
 
+from opguard_core.errors import FlushFailed
 from opguard_core.trace.commit import Committer
 from opguard_core.trace.reader import Run
 from opguard_core.trace.writer import TraceWriter
@@ -129,6 +130,68 @@ busy.join()
     assert Run.open(tmp_path).ranks[0].num_events == 20001
 
 
+def test_a_fork_finds_no_writing_thread(tmp_path):
+    program = """
+import threading
+before = []
+os.register_at_fork(before=lambda: before.append([thread.name for thread in threading.enumerate()]))
+"""
+    # Handlers for before a fork run last registered first: this one has to be there before the writer's.
+    body = """
+emit(0, 9)
+for _ in range(3):
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    emit(10 * len(before), 10 * len(before) + 9)
+    writer.flush()
+print(before, [thread.name for thread in threading.enumerate()])
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", "import os\n" + program + PREAMBLE + body, str(tmp_path / "rank-00000")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "[['MainThread'], ['MainThread'], ['MainThread']] ['MainThread', 'opguard-trace-writer']\n"
+    assert [row.seq for row in read_rank(tmp_path).events] == list(range(40))
+
+
+def test_a_thread_that_cannot_be_had_after_a_fork_is_counted(tmp_path, monkeypatch):
+    writer = TraceWriter(tmp_path / "rank-00000", buffer_bytes=1)
+    writer.emit(event(0), [])
+    writer.flush()
+    writer._before_fork()
+
+    def refused(self):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refused)
+        writer._after_fork_in_parent()
+        with pytest.raises(FlushFailed, match="Cannot start the thread"):
+            TraceWriter(tmp_path / "rank-00001", rank=1)
+    for seq in (1, 2):
+        writer.emit(event(seq), [slot(seq)])
+    writer.flush()
+    writer._before_fork()
+    writer._after_fork_in_parent()
+    assert writer.close(ended="exit").drops.ranges == ((1, 2),)
+
+
+def test_closing_while_this_very_thread_is_interrupted_inside_emit(tmp_path):
+    # What a signal handler does when it interrupts `emit`: the lock is held further down the same stack.
+    writer = TraceWriter(tmp_path / "rank-00000")
+    writer.emit(event(0), [slot(0)])
+    with writer._intake._changed:
+        writer.flush()
+        assert writer.close(ended="signal").complete
+    assert read_rank(tmp_path).events == [event(0)]
+
+
 def test_closing_twice_changes_nothing(tmp_path):
     writer = TraceWriter(tmp_path / "rank-00000")
     writer.emit(event(0), [])
@@ -166,7 +229,7 @@ def test_a_writing_thread_that_dies_is_counted_and_frees_everybody(tmp_path, mon
     manifest = writer.close(ended="exit")
     assert seen == [RuntimeError]
     assert manifest.drops.ranges == ((1, 5),)
-    assert set(manifest.drops.reasons) <= {"writer-died", "writer-closed"}
+    assert set(manifest.drops.reasons) <= {"writer-died", "writer-closed", "not-emitted"}
     assert read_rank(tmp_path).events == [event(0)]
 
 
@@ -174,7 +237,7 @@ def test_signals_stay_with_the_threads_of_the_training(tmp_path):
     writer = TraceWriter(tmp_path / "rank-00000")
     writer.emit(event(0), [])
     writer.flush()
-    status = f"/proc/self/task/{writer._thread.native_id}/status"
+    status = f"/proc/self/task/{writer._flusher._thread.native_id}/status"
     if not os.path.exists(status):
         pytest.skip("needs /proc")
     with open(status) as file:
