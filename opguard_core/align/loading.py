@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opguard_core.align.columns import DIRECTIONS, KINDS, PHASES, STATUSES, Ints, Window
+from opguard_core.align.foreach import split_lists
 from opguard_core.align.vocabulary import Vocabulary, squash
 from opguard_core.errors import TraceFormatError
 from opguard_core.trace.columns import Columns
@@ -59,7 +60,10 @@ class RankColumns:
         raise refusal(TraceFormatError, "Window gone", path=self.trace.path, expected=f"window {number}", found="none")
 
     def translate(self, table: WindowTable) -> Window:
-        """Columns of one window."""
+        """Columns of one window, list operators taken apart."""
+        return split_lists(self._whole(table))
+
+    def _whole(self, table: WindowTable) -> Window:
         events, slots = table.events, table.slots
         seq = events["seq"].astype(np.int64)
         frames, library_frames, stacks = (events[name].astype(np.int64) for name in ("user_frame", "library_frame", "stack"))

@@ -20,13 +20,14 @@ MAX_NUMEL = 1 << 62
 
 _NOT_YET = np.iinfo(np.int64).min
 _ATEN = ("aten", "prim", "prims")
+_FOREACH_NAMES = {"norm": "linalg_vector_norm"}
 _DIGITS = re.compile(r"\d{1,19}")
 
 
 def fold_operator(text: str) -> str:
     """Name of the work an operator does: overload, `.out` and the in-place underscore do not count.
 
-    ``aten.add_.Tensor`` and ``aten.add.Tensor`` are both ``add``; a namespace other than ATen's is kept.
+    ``aten.add_.Tensor``, ``aten.add.Tensor`` and ``aten._foreach_add_.List`` are all ``add``; a namespace other than ATen's is kept.
     """
     namespace, _, rest = text.partition(".")
     if not rest:
@@ -34,7 +35,10 @@ def fold_operator(text: str) -> str:
     name = rest.split(".", 1)[0]
     if name.endswith("_") and not name.endswith("__"):
         name = name[:-1]
-    return name if namespace in _ATEN else f"{namespace}.{name}"
+    if namespace not in _ATEN:
+        return f"{namespace}.{name}"
+    element = name.removeprefix("_foreach_")
+    return _FOREACH_NAMES.get(element, element) if element != name else name
 
 
 def bare_operator(text: str) -> str:

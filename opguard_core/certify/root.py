@@ -253,7 +253,7 @@ class RootWalk:
                 continue
             left.remove(row)
             right.remove(partner)
-            if self._standing(row) == _DIFFERS:
+            if self._differs(row):
                 walk.push(Node(row.window, self._event(row), self._event(partner)), node)
         moved = len(left) < len(producers[0]) and any(consumer == node for consumer in walk.seen.values())
         if any(self._comes_later(row, node) for row in (*left, *right)):
@@ -370,6 +370,11 @@ class RootWalk:
     def is_missing(self, row: Row) -> bool:
         """The other side has nothing that holds what this row holds."""
         return self._standing(row) in (_DIFFERS, _FREE)
+
+    def _differs(self, row: Row) -> bool:
+        """The row and its counterpart hold different bytes, wherever else they may occur."""
+        index = self.index(row.window)
+        return bool(index.aligned.outputs.code[index.output_index[row.side][row.row]] > slots.LAST_SAME)
 
     def _standing(self, row: Row) -> str:
         """Whether the other side has what this row holds: by its pair, by content elsewhere, or not."""

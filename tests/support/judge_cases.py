@@ -17,6 +17,7 @@ from typing import Any
 
 from opguard_core.certify.answer import to_dict
 from opguard_core.certify.compare import compare
+from opguard_core.errors import OpGuardError
 from opguard_core.trace.reader import Run
 
 CASES = Path("/work/shared/cases")
@@ -63,7 +64,12 @@ def main() -> None:
         if (args.only and case["slug"] not in args.only) or not all((side / "manifest.json").exists() for side in sides):
             continue
         started = time.monotonic()
-        answer = answer_of(*sides)
+        try:
+            answer = answer_of(*sides)
+        except OpGuardError as error:
+            print(f"ERROR           {case['slug']:34s} {error}", flush=True)
+            marks["ERROR"] = marks.get("ERROR", 0) + 1
+            continue
         seconds = time.monotonic() - started
         mark, what = judge(case, answer)
         marks[mark] = marks.get(mark, 0) + 1
