@@ -1,17 +1,29 @@
 """The constants of ``spec.md`` section 2, for the Python implementations; ``fingerprint.c`` repeats them and a test compares."""
 
+DEFINITION = 1  # of spec.md; digests of different definitions must never be compared
 MASK64 = (1 << 64) - 1
 LOW32 = (1 << 32) - 1
 POSITION = 0x9E3779B97F4A7C15  # C
 SPREAD = 0xD6E8FEB86659FD93  # K1
+OFFSET = 0xA0761D6478BD642F  # K0
 FEED = 0x85EBCA6B00000001  # K2: low word 1, so one 32-bit multiply-add does it on a GPU
 FOLD = 0xC2B2AE3D27D4EB4F  # F
+LANE_FOLD = 29
 
 
-def mixer(x: int) -> int:
+def mix_lane(x: int) -> int:
     """``M`` of ``spec.md``: a bijection of 64-bit words."""
+    x ^= x >> LANE_FOLD
+    return _spread(x * SPREAD & MASK64)
+
+
+def mix_element(x: int) -> int:
+    """``G`` of ``spec.md``: a bijection of 64-bit words that does not keep zero, nor doubling."""
     x ^= x >> 32
-    x = x * SPREAD & MASK64
+    return _spread((x * SPREAD + OFFSET) & MASK64)
+
+
+def _spread(x: int) -> int:
     x ^= x >> 32
     x = x * FEED & MASK64
     return x ^ (x >> 32)
@@ -19,4 +31,4 @@ def mixer(x: int) -> int:
 
 def finish(total: int, count: int) -> int:
     """A digest from its sum and the count that it is folded with."""
-    return mixer((total + FOLD * (count + 1)) & MASK64)
+    return mix_lane((total + FOLD * (count + 1)) & MASK64)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from opguard_core.fingerprint.constants import FOLD, LOW32, MASK64, POSITION, mixer
+from opguard_core.fingerprint.constants import FOLD, LOW32, MASK64, POSITION, mix_element, mix_lane
 from opguard_core.fingerprint.digest import Digests
 from opguard_core.fingerprint.dtypes import ELEMENT_TYPES, FLOAT8, ElementType, SmallFloat, Widening
 
@@ -37,19 +37,19 @@ def fingerprint(array: npt.NDArray[Any], dtype: str | None = None) -> Digests:
     size = element.component_bytes
     words = [widen(int.from_bytes(data[k : k + size], "little"), element) for k in range(0, len(data), size)]
 
-    mix = sum(mixer((w + POSITION * (i + 1)) & MASK64) for i, w in enumerate(lanes))
-    bag = sum(mixer(e) for e in words)
+    mix = sum(mix_lane((w + POSITION * (i + 1)) & MASK64) for i, w in enumerate(lanes))
+    bag = sum(mix_element(e) for e in words)
     value = 0
     for i, e in enumerate(words):
-        t = mixer(e) ^ (POSITION * (i + 1) & MASK64)
+        t = mix_element(e) ^ (POSITION * (i + 1) & MASK64)
         value += (t & LOW32) * (t >> 32)
     xor64 = 0
     for w in lanes:
         xor64 ^= w
     return Digests(
-        mix64=mixer((mix + FOLD * (len(data) + 1)) & MASK64),
-        value64=mixer((value + FOLD * (len(words) + 1)) & MASK64),
-        bag64=mixer((bag + FOLD * (len(words) + 1)) & MASK64),
+        mix64=mix_lane((mix + FOLD * (len(data) + 1)) & MASK64),
+        value64=mix_lane((value + FOLD * (len(words) + 1)) & MASK64),
+        bag64=mix_lane((bag + FOLD * (len(words) + 1)) & MASK64),
         xor32=(xor64 & LOW32) ^ (xor64 >> 32),
         trivial=len(items) <= 2 or len(set(items)) == 1,
         nbytes=len(data),
