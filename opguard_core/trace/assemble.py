@@ -10,7 +10,6 @@ import numpy as np
 
 from opguard_core.errors import CorruptSegment
 from opguard_core.trace.columns import Array, Columns, StringTables
-from opguard_core.trace.index import SegmentEntry
 from opguard_core.trace.problems import refusal
 from opguard_core.trace.window import WindowTable
 
@@ -23,16 +22,19 @@ class WindowAssembler:
     Args:
         strings: Tables the code columns point into; passed on to each window.
         dropped: Sorted inclusive ranges of ``seq`` that were lost.
-        first: Start at this segment instead of at the beginning of the trace.
+        first_seq: First number that is fed.
+        window: Largest window number of the events before it.
     """
 
-    def __init__(self, strings: StringTables, dropped: tuple[tuple[int, int], ...], first: SegmentEntry | None = None) -> None:
+    def __init__(
+        self, strings: StringTables, dropped: tuple[tuple[int, int], ...], *, first_seq: int = 0, window: int | None = None
+    ) -> None:
         self._strings = strings
         self._dropped = dropped
-        self._next_seq = 0 if first is None else first.first_seq
-        self._window: int | None = None
+        self._next_seq = first_seq
+        self._window = window
         self._parts: list[_Part] = []
-        self._reported_seq = 0  # losses below this were passed on with an earlier window
+        self._reported_seq = first_seq  # losses below this were passed on with an earlier window
 
     def feed(self, events: Columns, slots: Columns, path: Path) -> Iterator[WindowTable]:
         """Add one group; yields the windows that it ends."""
@@ -46,7 +48,7 @@ class WindowAssembler:
         cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
         for lo, hi in itertools.pairwise(cuts):
             number = int(numbers[lo])
-            if self._window is not None and number != self._window:
+            if self._parts and number != self._window:
                 yield self._take(whole=True)
             self._window = number
             slot_lo, slot_hi = int(starts[lo]), int(starts[hi])

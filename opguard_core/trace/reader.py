@@ -8,6 +8,7 @@ early is not an error: `torn` says why, and the prefix is read. Never pickle, ne
 
 from __future__ import annotations
 
+import bisect
 import functools
 import hashlib
 import os
@@ -126,6 +127,8 @@ class RankTrace:
         self.dropped = extent.dropped
         self.strings = StringTables()
         self._groups = extent.groups
+        self._last_windows: dict[str, int] = {}
+        self._tables: dict[int, WindowTable] = {}
         self.num_events = sum(entry.rows for group in self._groups if (entry := group.of("events")))
         self.num_slots = sum(entry.rows for group in self._groups if (entry := group.of("slots")))
 
@@ -149,15 +152,41 @@ class RankTrace:
             yield from assembler.feed(*self._read_group(group))
         yield from assembler.finish(whole=self.torn is None)
 
+    def window(self, number: int) -> WindowTable | None:
+        """One window by number, as `iter_windows` gives it; None if the prefix does not hold it.
+
+        Cost: the events of a few segments to find it, then only the segments it lies in.
+        """
+        with_events = [group for group in self._groups if group.of("events")]
+        position = bisect.bisect_left(with_events, number, key=self._last_window)
+        before = self._last_window(with_events[position - 1]) if position else None
+        if position == len(with_events):
+            return None
+        previous = with_events[position - 1].of("events") if position else None
+        assembler = WindowAssembler(self.strings, self.dropped, first_seq=previous.last_seq + 1 if previous else 0, window=before)
+        for group in with_events[position:]:
+            for table in assembler.feed(*self._read_group(group)):
+                if table.window >= number:
+                    return table if table.window == number else None
+        return next((table for table in assembler.finish(whole=self.torn is None) if table.window == number), None)
+
+    def _last_window(self, group: Group) -> int:
+        """Largest window number of a group; read once."""
+        entry = group.of("events")
+        assert entry is not None
+        if entry.file not in self._last_windows:
+            self._last_windows[entry.file] = int(self._read_columns("events", entry)["window"].max())
+        return self._last_windows[entry.file]
+
     def event_at(self, seq: int) -> tuple[EventRow, list[SlotRow]] | None:
         """One event and its slots by number, or None if the prefix does not hold it.
 
         Cost: reads one group of segments; neighbours are then at hand.
         """
-        for position, group in enumerate(self._groups):
+        for group in self._groups:
             entry = group.of("events")
             if entry is not None and entry.first_seq <= seq <= entry.last_seq:
-                table = self._group_table(position)
+                table = self._group_table(group, entry.first_seq)
                 index = table.index_of(seq)
                 return None if index is None else (table.event(index), table.slots_of(index))
         return None
@@ -228,10 +257,11 @@ class RankTrace:
             )
         return columns
 
-    @functools.lru_cache(maxsize=2)  # noqa: B019 - a trace lives as long as its investigation, and holds two segments at most
-    def _group_table(self, position: int) -> WindowTable:
-        assembler = WindowAssembler(self.strings, self.dropped, first=self._groups[position].of("events"))
-        return assembler.table_of(*self._read_group(self._groups[position]))
+    def _group_table(self, group: Group, first_seq: int) -> WindowTable:
+        if first_seq not in self._tables:
+            assembler = WindowAssembler(self.strings, self.dropped, first_seq=first_seq)
+            self._tables = {first_seq: assembler.table_of(*self._read_group(group))}  # one at a time
+        return self._tables[first_seq]
 
 
 def read_segment(folder: Path, entry: SegmentEntry) -> Any:

@@ -14,7 +14,7 @@ from opguard_core.errors import TraceFormatError
 from opguard_core.trace.reader import Run
 from opguard_core.trace.writer import TraceWriter
 from tests.support.synthetic import GptShape, emit_side, gpt
-from tests.support.traces import event, is_prefix, rows_of, slot
+from tests.support.traces import Content, event, slot
 
 KINDS = ("finished", "killed")
 
@@ -34,8 +34,8 @@ def traces(tmp_path_factory):
     (root / "live").rename(root / "finished")
     result = {}
     for kind in KINDS:
-        result[kind] = root / kind, rows_of(Run.open(root / kind).ranks[0])
-        assert len(result[kind][1].events) == 22
+        result[kind] = root / kind, Content(Run.open(root / kind).ranks[0])
+        assert result[kind][1].num_events == 22
     return result
 
 
@@ -48,12 +48,12 @@ def check(folder, whole, path, size):
     try:
         run = Run.open(folder)
         trace = run.ranks[0]
-        found = rows_of(trace)
+        found = Content(trace)
     except TraceFormatError as error:
         assert {"path", "offset", "expected", "found"} <= error.facts.keys(), (path, size)
         return "refused"
-    assert is_prefix(found, whole), (path, size)
-    assert len(found.events) == trace.num_events
+    assert found.is_prefix_of(whole), (path, size)
+    assert found.num_events == trace.num_events
     if trace.torn is None:
         assert found == whole, (path, size)
         return "whole"
@@ -126,7 +126,8 @@ def test_a_short_group_takes_later_groups_with_it(traces):
     assert (trace.num_events, trace.torn.slug, trace.torn.next_seq) == (20, "segment-short", 20)
     assert str(path) in trace.torn.text
     assert not windows[-1].whole
-    assert is_prefix(rows_of(trace), whole)
+    assert Content(trace).is_prefix_of(whole)
+    assert sum(map(len, windows)) == 20
 
 
 def test_files_left_by_a_kill_are_ignored(traces):

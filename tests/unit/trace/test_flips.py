@@ -13,7 +13,7 @@ from opguard_core.errors import CorruptSegment, TraceFormatError
 from opguard_core.trace.reader import Run
 from opguard_core.trace.writer import TraceWriter
 from tests.support.synthetic import GptShape, emit_side, gpt
-from tests.support.traces import is_prefix, rows_of
+from tests.support.traces import Content
 
 KINDS = ("finished", "killed")
 
@@ -27,7 +27,7 @@ def traces(tmp_path_factory):
     shutil.copytree(root / "live", root / "killed")
     writer.close(ended="exit", coverage={"sparse": 1})
     (root / "live").rename(root / "finished")
-    return {kind: (root / kind, rows_of(Run.open(root / kind).ranks[0])) for kind in KINDS}
+    return {kind: (root / kind, Content(Run.open(root / kind).ranks[0])) for kind in KINDS}
 
 
 def flip_everywhere(folder, whole, path, stride):
@@ -41,12 +41,12 @@ def flip_everywhere(folder, whole, path, stride):
             path.write_bytes(damaged)
             try:
                 trace = Run.open(folder).ranks[0]
-                found = rows_of(trace)
+                found = Content(trace)
             except TraceFormatError as error:
                 assert str(folder) in str(error)
                 outcomes.add(type(error).__name__)
                 continue
-            assert is_prefix(found, whole), (path, offset)
+            assert found.is_prefix_of(whole), (path, offset)
             if trace.torn is None:
                 assert found == whole
                 assert trace.manifest == manifest

@@ -105,6 +105,38 @@ def test_a_window_finds_events_by_number(tmp_path):
     assert trace.event_at(5) is None
 
 
+@pytest.mark.parametrize("segment_events", [1, 2, 5, 1000])
+def test_a_window_by_number_is_the_one_from_reading_in_order(tmp_path, segment_events):
+    numbers = [1, 1, 1, 2, 2, 4, 2, 4, 4, 7, 7, 7, 7, 8]
+    lost = {2, 6, 9, 10}
+    rows = [(event(seq, window=number), [slot(seq)]) for seq, number in enumerate(numbers) if seq not in lost]
+    _write(tmp_path, rows, segment_events=segment_events)
+    expected = {table.window: table for table in Run.open(tmp_path).ranks[0].iter_windows()}
+    for number in range(10):
+        found = Run.open(tmp_path).ranks[0].window(number)
+        if number not in expected:
+            assert found is None
+            continue
+        assert [found.event(index) for index in range(len(found))] == [
+            expected[number].event(index) for index in range(len(expected[number]))
+        ]
+        assert [found.slots_of(index) for index in range(len(found))] == [
+            expected[number].slots_of(index) for index in range(len(expected[number]))
+        ]
+        assert (found.dropped, found.whole) == (expected[number].dropped, expected[number].whole)
+
+
+def test_a_window_by_number_does_not_read_the_whole_trace(tmp_path, monkeypatch):
+    _write(tmp_path, [(event(seq, window=seq), [slot(seq)]) for seq in range(64)], segment_events=1)
+    trace = Run.open(tmp_path).ranks[0]
+    reads = []
+    original = RankTrace._read
+    monkeypatch.setattr(RankTrace, "_read", lambda self, entry: reads.append(entry.file) or original(self, entry))
+    assert trace.window(40).event(0) == event(40, window=40)
+    assert len(reads) < 15
+    assert Run.open(write_run(tmp_path / "empty", gpt(GptShape(layers=1, steps=1)), stop=0)).ranks[0].window(0) is None
+
+
 def test_reading_twice_gives_the_same(tmp_path):
     trace = Run.open(write_run(tmp_path, gpt(GptShape(layers=1, steps=2)))).ranks[0]
     assert rows_of(trace) == rows_of(trace)
