@@ -18,7 +18,7 @@ DROPPED_ARGUMENTS = frozenset({"device", "layout", "pin_memory", "generator"})
 
 
 # Some bindings hand a dtype over as the number of its C++ enum.
-DTYPE_ARGUMENTS = frozenset({"dtype", "input_dtype", "out_dtype"})
+_DTYPE_ARGUMENTS = frozenset({"dtype", "input_dtype", "out_dtype"})
 # Source: c10/core/ScalarType.h, order of the enum.
 _DTYPES = (
     "uint8 int8 int16 int32 int64 float16 float32 float64 complex32 complex64 complex128 bool qint8 quint8 qint32 bfloat16 "
@@ -31,9 +31,11 @@ _DTYPES = (
 _REDUCTIONS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM")
 
 
-def dtype_text(number: int) -> str:
-    """Name of a dtype given as a number."""
-    return _DTYPES[number] if 0 <= number < len(_DTYPES) else f"dtype#{number}"
+def argument_text(name: str, value: object) -> str:
+    """Write one argument as "name=value", as it stands in an event's ``args``."""
+    if type(value) is int and name in _DTYPE_ARGUMENTS:
+        return f"{name}={_DTYPES[value] if 0 <= value < len(_DTYPES) else f'dtype#{value}'}"
+    return f"{name}={canonical(value)}"
 
 
 def canonical(value: object) -> str:

@@ -140,7 +140,10 @@ class Hooks:
     @guarded
     def optimizer_begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """Pre-hook of every optimizer's step."""
-        if self._lane() is None or _nested(sys._getframe(2)):
+        if self._lane() is None:
+            return
+        if _nested(sys._getframe(2)):
+            self.updates.steps_inside_another(optimizer)
             return
         with quiet():
             if self._before_first_update is not None:

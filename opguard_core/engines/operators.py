@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from opguard_core.engines import tables
-from opguard_core.engines.canonical import DROPPED_ARGUMENTS, DTYPE_ARGUMENTS, canonical, dtype_text
+from opguard_core.engines.canonical import DROPPED_ARGUMENTS, argument_text
 from opguard_core.ids import Kind
 
 _LISTS = ("List[", "Optional[List[")
@@ -158,7 +158,7 @@ class OperatorPlan:
                 )
             if name in DROPPED_ARGUMENTS:
                 continue
-            default = f"{name}={canonical(argument.default_value)}" if argument.has_default_value() else f"{name}=?"
+            default = argument_text(name, argument.default_value) if argument.has_default_value() else f"{name}=?"
             if "Tensor" not in kind:
                 plain.append(PlainArgument(index, name, default))
             elif not kind.startswith(_LISTS):
@@ -210,10 +210,7 @@ class OperatorPlan:
             # A Tensor position: only a number there is a plain argument.
             if not default_text and (value is None or isinstance(value, torch.Tensor)):
                 continue
-            if type(value) is int and name in DTYPE_ARGUMENTS:
-                parts.append(f"{name}={dtype_text(value)}")
-                continue
-            parts.append(f"{name}={canonical(value)}")
+            parts.append(argument_text(name, value))
         return ";".join(parts)
 
     def results(self, result: Any) -> Iterator[tuple[int, str, torch.Tensor]]:

@@ -48,6 +48,10 @@ class Updates:
         if seen.steps == 0 and self._progress.completed == 0:
             self.loaded(optimizer)
 
+    def steps_inside_another(self, optimizer: Any) -> None:
+        """This optimizer is driven by a wrapper, which is the one that counts."""
+        self._given_up.add(self._names.optimizer(optimizer))
+
     def loaded(self, optimizer: Any) -> int | None:
         """Take the step count of an optimizer's state as the offset of a resumed run; returns it if it was taken."""
         steps = _steps_in(optimizer)

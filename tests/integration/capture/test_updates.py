@@ -1,0 +1,211 @@
+"""Optimizer boundaries: which step counts, skipped updates, the state boundary, the capture window."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+from opguard_core.probe.tensor import fingerprint
+from tests.support.capturing import capturing
+
+
+def _step(optimizer, *parameters):
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+
+
+def test_a_step_is_bracketed_and_its_operators_are_optimizer():
+    p = torch.nn.Parameter(torch.ones(2))
+    with capturing() as seen:
+        optimizer = torch.optim.Adam([p])
+        _step(optimizer, p)
+    names = [event.operator for event in seen.markers]
+    assert names == ["opguard.run.begin", "opguard.optimizer.init", "opguard.optimizer.begin", "opguard.optimizer.end", "opguard.run.end"]
+    begin, end = seen.markers[2].seq, seen.markers[3].seq
+    assert {event.phase for event in seen.events if begin < event.seq < end} == {"optimizer"}
+
+
+def test_of_two_optimizers_the_one_with_more_gradient_bytes_counts_whichever_steps_first():
+    small, large = torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(64))
+    with capturing() as seen:
+        discriminator, generator = torch.optim.SGD([small], lr=0.1), torch.optim.SGD([large], lr=0.1)
+        for _ in range(2):
+            _step(discriminator, small)
+            _step(generator, large)
+    ends = [(event.args.split(";")[1], event.args.split(";")[2], event.window) for event in seen.markers if event.operator == "opguard.optimizer.end"]
+    assert ends == [
+        ("number=0", "counted=False", 0), ("number=1", "counted=True", 0),
+        ("number=0", "counted=False", 1), ("number=1", "counted=True", 1),
+    ]  # fmt: skip
+
+
+def test_an_optimizer_that_never_steps_is_not_waited_for_for_ever():
+    small, large = torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(64))
+    with capturing() as seen:
+        unused = torch.optim.SGD([large], lr=0.1)  # noqa: F841
+        used = torch.optim.SGD([small], lr=0.1)
+        for _ in range(4):
+            _step(used, small)
+    assert [event.window for event in seen.markers if event.operator == "opguard.optimizer.end"] == [0, 0, 1, 2]
+
+
+def test_an_optimizer_wrapped_in_another_counts_once():
+    p = torch.nn.Parameter(torch.ones(2))
+
+    class Outer(torch.optim.Optimizer):
+        def __init__(self, inner):
+            super().__init__(inner.param_groups, {})
+            self.inner = inner
+
+        def step(self, closure=None):
+            return self.inner.step()
+
+    with capturing() as seen:
+        outer = Outer(torch.optim.SGD([p], lr=0.1))
+        _step(outer, p)
+        _step(outer, p)
+    ends = [event for event in seen.markers if event.operator == "opguard.optimizer.end"]
+    assert [event.window for event in ends] == [0, 1]
+    assert all("class=Outer" in event.args for event in ends)
+
+
+def test_a_skipped_scaler_update_is_a_step():
+    p = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([p], lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    with capturing() as seen:
+        for bad in (True, False):
+            loss = (p * (float("inf") if bad else 1.0)).sum()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+    marks = [(event.operator, event.window) for event in seen.markers if "scaler" in event.operator or "optimizer.end" in event.operator]
+    assert marks == [("opguard.scaler.skip", 0), ("opguard.optimizer.end", 1)]
+    assert [event.window for event in seen.states] == [0, 1, 2]
+
+
+def test_a_step_that_raises_leaves_no_phase_behind():
+    p = torch.nn.Parameter(torch.ones(2))
+
+    class Broken(torch.optim.SGD):
+        def step(self, closure=None):
+            raise ValueError("no")
+
+    with capturing() as seen:
+        optimizer = Broken([p], lr=0.1)
+        with pytest.raises(ValueError, match="no"):
+            optimizer.step()
+        torch.ones(2) + 1
+        _step(torch.optim.SGD([p], lr=0.1), p)
+    assert seen.of("add").phase == "data"
+
+
+def test_a_closure_runs_its_forward_and_backward_inside_the_step():
+    net = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.LBFGS(net.parameters(), max_iter=2)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = net(torch.ones(1, 2)).pow(2).sum()
+        loss.backward()
+        return loss
+
+    with capturing() as seen:
+        optimizer.step(closure)
+    phases = {event.operator.split(".")[1]: event.phase for event in seen.events}
+    assert phases["addmm"] == "forward"
+    assert phases["mm"] == "backward"
+    assert [event.window for event in seen.states] == [0, 1]
+
+
+def test_the_state_boundary_names_everything_the_next_step_starts_from():
+    net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+    optimizer = torch.optim.AdamW(net.parameters())
+    with capturing() as seen:
+        net(torch.randn(4, 2)).sum().backward()
+        optimizer.step()
+        expected = {f"param:{name}": fingerprint(p.detach()).mix64 for name, p in net.named_parameters()}
+        expected |= {f"grad:{name}": fingerprint(p.grad).mix64 for name, p in net.named_parameters()}
+        expected |= {f"buffer:{name}": fingerprint(b).mix64 for name, b in net.named_buffers()}
+        for name, p in net.named_parameters():
+            expected |= {f"optim:{name}.{key}": fingerprint(value).mix64 for key, value in optimizer.state[p].items()}
+    slots = {name: slot.mix64 for name, slot in seen.slots(seen.states[0]).items()}
+    assert {name: digest for name, digest in slots.items() if not name.startswith("rng:")} == expected
+    assert {"rng:cpu", "rng:python", "rng:numpy"} <= set(slots)
+
+
+def test_the_state_is_looked_at_once_more_at_the_end():
+    net = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with capturing() as seen:
+        net(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        with torch.no_grad():
+            net.weight.add_(1)
+    last = seen.states[-1]
+    assert last.args == "why=end"
+    assert seen.slots(last)["param:weight"].mix64 == fingerprint(net.weight.detach()).mix64
+
+
+def test_parameters_no_module_owns_are_named_by_their_place_in_the_optimizer():
+    p = torch.nn.Parameter(torch.ones(2))
+    with capturing() as seen:
+        optimizer = torch.optim.SGD([p], lr=0.1, momentum=0.9)
+        _step(optimizer, p)
+    assert {"param:optimizer0.0.0", "optim:optimizer0.0.0.momentum_buffer"} <= set(seen.slots(seen.states[0]))
+
+
+def test_slots_of_parameters_and_gradients_carry_their_names():
+    net = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with capturing() as seen:
+        for _ in range(2):
+            net(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+    assert seen.slots(seen.of("addmm"))["in.0"].name == "param:bias"
+    update = next(event for event in seen.events if event.phase == "optimizer" and "add_" in event.operator)
+    names = {slot.name for slot in seen.slots(update).values()}
+    assert names == {"param:weight", "grad:weight"}
+    accumulated = [event for event in seen.events if "AccumulateGrad" in event.node]
+    assert any(slot.name.startswith("grad:") for event in accumulated for slot in seen.slots(event).values())
+
+
+def test_a_wrapper_gives_parameters_the_names_of_the_bare_model():
+    bare = torch.nn.Linear(2, 2)
+    wrapped = torch.nn.DataParallel(torch.nn.Linear(2, 2))
+    with capturing() as seen:
+        bare(torch.ones(1, 2))
+    with capturing() as other:
+        wrapped(torch.ones(1, 2))
+    assert seen.slots(seen.of("addmm"))["in.0"].name == other.slots(other.of("addmm"))["in.0"].name == "param:bias"
+
+
+@pytest.mark.parametrize("mode", ["verify", "full"])
+def test_a_window_records_its_steps_and_the_state_it_starts_from(mode):
+    net = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with capturing(mode, steps=(2, 4)) as seen:
+        for _ in range(6):
+            net(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert {event.window for event in seen.events} == {2, 3}
+    assert [event.window for event in seen.states] == [1, 2, 3]
+    assert max(event.window for event in seen.markers) == 6
+
+
+def test_memory_allocated_before_a_window_is_still_known_as_unwritten():
+    p = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([p], lr=0.1)
+    with capturing(steps=(1, 3)) as seen:
+        scratch, half = torch.empty(4), torch.empty(4)
+        half[:2].fill_(1)
+        _step(optimizer, p)
+        scratch + 1
+        half[:2] + 1
+        half + 1
+    assert [seen.slots(event)["in.0"].status for event in seen.events if event.operator == "aten.add.Tensor"] == [
+        "uninitialised", "probed", "uninitialised",
+    ]  # fmt: skip

@@ -1,0 +1,129 @@
+"""Runs code under a capture session in this process and keeps what it emitted in memory."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from opguard_core.capture.session import Session, start
+from opguard_core.plan.config import RunConfig
+from opguard_core.trace.schema import EventRow, FrameRow, LifetimeRow, SlotRow
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class MemorySink:
+    """An EventSink that keeps rows and checks the promises of the protocol."""
+
+    def __init__(self) -> None:
+        self.events: list[EventRow] = []
+        self.slots: dict[int, list[SlotRow]] = {}
+        self.frames: list[FrameRow] = []
+        self.stacks: list[tuple[int, ...]] = []
+        self.lifetimes: list[LifetimeRow] = []
+        self.sources: dict[str, str] = {}
+
+    def emit(self, event: EventRow, slots: Sequence[SlotRow]) -> None:
+        assert event.seq == len(self.events), "events come densely, in order"
+        self.events.append(event)
+        self.slots[event.seq] = list(slots)
+        assert all(slot.seq == event.seq for slot in slots)
+        assert event.stack is None or event.stack < len(self.stacks), "a stack comes before the event that uses it"
+
+    def frame(self, row: FrameRow) -> None:
+        assert row.frame == len(self.frames)
+        self.frames.append(row)
+
+    def stack(self, stack: int, frames: Sequence[int]) -> None:
+        assert stack == len(self.stacks)
+        assert all(frame < len(self.frames) for frame in frames)
+        self.stacks.append(tuple(frames))
+
+    def lifetime(self, row: LifetimeRow) -> None:
+        self.lifetimes.append(row)
+
+    def source(self, digest: str, text: str) -> None:
+        self.sources[digest] = text
+
+
+class Captured:
+    """What one captured block emitted."""
+
+    def __init__(self, sink: MemorySink) -> None:
+        self.sink = sink
+        self.session: Session | None = None
+
+    @property
+    def events(self) -> list[EventRow]:
+        """Operators, collectives and reads, in order."""
+        return [event for event in self.sink.events if event.kind in ("operator", "collective", "read")]
+
+    @property
+    def markers(self) -> list[EventRow]:
+        return [event for event in self.sink.events if event.kind == "marker"]
+
+    @property
+    def gaps(self) -> list[EventRow]:
+        return [event for event in self.sink.events if event.kind == "gap"]
+
+    @property
+    def states(self) -> list[EventRow]:
+        return [event for event in self.sink.events if event.kind == "state"]
+
+    @property
+    def coverage(self) -> dict:
+        assert self.session is not None
+        return self.session.coverage
+
+    def operators(self) -> list[str]:
+        """Short names: "add.Tensor"."""
+        return [event.operator.partition(".")[2] for event in self.events]
+
+    def of(self, operator: str, nth: int = 0) -> EventRow:
+        """The nth event of an operator given by base name ("addmm")."""
+        found = [event for event in self.sink.events if operator in (event.operator, event.operator.split(".")[1])]
+        assert len(found) > nth, f"{operator} not among {self.operators()}"
+        return found[nth]
+
+    def slots(self, event: EventRow, direction: str | None = None) -> dict[str, SlotRow]:
+        return {slot.slot: slot for slot in self.sink.slots[event.seq] if direction in (None, slot.direction)}
+
+    def text(self, event: EventRow) -> str:
+        """Expression of the innermost user frame."""
+        return "" if event.user_frame is None else self.sink.frames[event.user_frame].text
+
+    def frame(self, event: EventRow) -> FrameRow:
+        assert event.user_frame is not None
+        return self.sink.frames[event.user_frame]
+
+    def digests(self) -> list[tuple]:
+        """Everything that must be equal between two runs of one program."""
+        return [
+            (event.operator, event.args, event.phase, event.window, event.rng_before)
+            + tuple((slot.slot, slot.status, slot.dtype, slot.shape, slot.mix64) for slot in self.sink.slots[event.seq])
+            for event in self.sink.events
+        ]
+
+
+@contextlib.contextmanager
+def capturing(mode: str = "verify", **options: object) -> Iterator[Captured]:
+    """Capture the block; the result is complete once the block has ended."""
+    captured = Captured(MemorySink())
+    config = RunConfig(run_dir=ROOT, user_root=options.pop("user_root", ROOT), mode=mode, **options)
+    captured.session = start(config, sink=captured.sink)
+    try:
+        yield captured
+    finally:
+        captured.session.stop("exit")
+
+
+def first_difference(one: Captured, other: Captured) -> tuple[EventRow, str]:
+    """The first event, and the first slot in it, with other bytes; both sides must have run the same operators."""
+    assert [event.operator for event in one.sink.events] == [event.operator for event in other.sink.events]
+    for left, right in zip(one.sink.events, other.sink.events, strict=True):
+        for a, b in zip(one.sink.slots[left.seq], other.sink.slots[right.seq], strict=True):
+            assert a.slot == b.slot
+            if (a.status, a.mix64) != (b.status, b.mix64):
+                return left, a.slot
+    raise AssertionError("no difference")
