@@ -30,6 +30,7 @@ class Aligned:
         how: uint8[a], pass that made the pair (`pairing.HOW`).
         confidence: uint8[a], 3 same data path, 2 same place or unique or same parameter, 1 operator and shape only, 0 free.
         banded: Gaps too large to be searched in full.
+        features: What alignment derived from each side's columns.
     """
 
     reference: Dataflow
@@ -39,6 +40,7 @@ class Aligned:
     how: NDArray[np.uint8]
     confidence: NDArray[np.uint8]
     banded: int
+    features: tuple[Features, Features]
 
     @cached_property
     def pairs(self) -> Ints:
@@ -112,7 +114,8 @@ def align(reference: Window, suspect: Window) -> Aligned:
         paired = np.flatnonzero(mirrored.left >= 0)
         how[mirrored.left[paired]] = mirrored.how[paired]
         confidence[mirrored.left[paired]] = mirrored.confidence[paired]
-        return Aligned(mirrored.suspect, mirrored.reference, mirrored.right, mirrored.left, how, confidence, mirrored.banded)
+        flows = mirrored.suspect, mirrored.reference
+        return Aligned(*flows, mirrored.right, mirrored.left, how, confidence, mirrored.banded, mirrored.features[::-1])
     return _align(reference, suspect)
 
 
@@ -137,7 +140,8 @@ def _align(reference: Window, suspect: Window) -> Aligned:
     pairing.lay_skeleton()
     solve_gaps(pairing, pairing.whole_lanes(), RESCUE)
     pair_flow(pairing, left_flow, right_flow)
-    return Aligned(left_flow, right_flow, pairing.left, pairing.right, pairing.how, _confidence(pairing), pairing.banded)
+    features = pairing.reference, pairing.suspect
+    return Aligned(left_flow, right_flow, pairing.left, pairing.right, pairing.how, _confidence(pairing), pairing.banded, features)
 
 
 def _confidence(pairing: Pairing) -> NDArray[np.uint8]:

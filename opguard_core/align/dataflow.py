@@ -17,6 +17,9 @@ from opguard_core.align.columns import Ints, Window
 MAX_WRITES = 4096
 """Writes of one storage looked at for one read; beyond that the older ones are not told apart."""
 
+MAX_ACCESSES = 1 << 17
+"""Later accesses of one storage looked at for one write."""
+
 Span = tuple[int, int]
 
 
@@ -91,16 +94,15 @@ class Dataflow:
         window = self.window
         left: list[Span] = [(int(window.lo[row]), int(window.hi[row]))]
         rows = self.rows_of(int(window.storage[row]))
-        event = int(window.event[row])
-        for later in rows[np.searchsorted(rows, row) + 1 :].tolist():
-            if int(window.event[later]) == event:
-                continue
-            lo, hi = int(window.lo[later]), int(window.hi[later])
+        later = rows[np.searchsorted(rows, row) + 1 :][:MAX_ACCESSES]
+        overlaps = (window.lo[later] < window.hi[row]) & (window.hi[later] > window.lo[row]) & (window.event[later] != window.event[row])
+        for access in later[overlaps].tolist():
+            lo, hi = int(window.lo[access]), int(window.hi[access])
             if not any(lo < end and start < hi for start, end in left):
                 continue
-            if window.read[later]:
-                yield later
-            elif window.output[later] and is_dense(window, later):
+            if window.read[access]:
+                yield access
+            elif window.output[access] and is_dense(window, access):
                 left = subtract(left, lo, hi)
                 if not left:
                     return

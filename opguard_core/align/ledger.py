@@ -6,7 +6,7 @@ read again when asked for.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -119,12 +119,14 @@ class Ledger:
     def _compact(self, end: int) -> None:
         """Join the older half of the pages: storages that are still alive, the last `MAX_RECORDS` writes of each."""
         old, self._pages = self._pages[: MAX_PAGES // 2], self._pages[MAX_PAGES // 2 :]
-        joined = _Page(*(np.concatenate(parts) for parts in zip(*old, strict=True)))
+        columns: list[Any] = [np.concatenate(parts) for parts in zip(*old, strict=True)]
+        joined = _Page(*columns)
         order = np.argsort(joined.storage, kind="stable")
         storages = joined.storage[order]
         from_end = np.searchsorted(storages, storages, "right") - np.arange(len(storages))
         order = order[(from_end <= MAX_RECORDS) & (self.lifetimes.dead(storages) > end)]
-        self._pages.insert(0, _Page(*(column[order] for column in joined)))
+        columns = [column[order] for column in joined]
+        self._pages.insert(0, _Page(*columns))
 
     def writes(self, storage: int, missing: list[Span], before: int) -> tuple[list[Write], list[Span]]:
         """Writes of earlier windows that show in the missing spans, newest first, and what still nothing wrote.

@@ -14,8 +14,8 @@ from opguard_core.ids import SIDES
 from opguard_core.trace.manifest import RankManifest
 from opguard_core.trace.reader import RankTrace, Run
 
-LOW_SHARE = 0.35
-"""Least share of a window's non-trivial results that must have a counterpart on the side that has more of them."""
+LOW_SHARE = 0.5
+"""Least share of a window's non-trivial results that the other side must have too; real refactorings keep 85 % and more."""
 
 ENOUGH_RESULTS = 8
 """Windows with fewer non-trivial results say nothing about coverage."""

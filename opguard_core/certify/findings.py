@@ -54,7 +54,7 @@ class Shares:
         window: Window number.
         telling: Events with non-trivial results, reference and suspect.
         paired: Of those, events with a partner.
-        accounted: Of those, events with a partner, or whose results the other side has as well.
+        accounted: Of those, events whose results the other side has as well, by a pair or by content.
     """
 
     window: int

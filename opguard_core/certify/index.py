@@ -103,6 +103,16 @@ class WindowIndex:
         values = self.aligned.reference_values if side == SUSPECT else self.aligned.suspect_values
         return contains(values, int(window.value[row]))
 
+    def is_constant(self, side: int, row: int) -> bool:
+        """A trivial value made from nothing (zeros for an accumulator, say) that the other side makes in the same way."""
+        window, other = self.window(side), self.window(1 - side)
+        event = int(window.event[row])
+        if not window.known[row] or len(window.reads(event)) or window.rng[event]:
+            return False
+        rows = np.flatnonzero((other.value == window.value[row]) & other.output & other.known)
+        events = other.event[rows]
+        return bool(((other.op[events] == window.op[event]) & (other.read_first[events + 1] == other.read_first[events])).any())
+
     @cached_property
     def _ranks(self) -> tuple[Ints, Ints]:
         return self.aligned.pairs, np.sort(self.aligned.left[self.aligned.pairs])

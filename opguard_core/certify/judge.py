@@ -130,6 +130,9 @@ class RankJudge:
                 self.findings.swallowed += 1
                 continue
             spread = matters.spread(left)
+            if spread.sink is None and spread.exhausted:
+                weak.append(("search-exhausted", node))
+                continue
             if spread.sink is None:
                 self._add_harmless(index, node, slot, differing)
                 continue
@@ -314,14 +317,17 @@ def shares(aligned: Aligned, index: WindowIndex) -> Shares:
     for side, partner in ((REFERENCE, aligned.left), (SUSPECT, aligned.right)):
         window = index.window(side)
         rows = np.flatnonzero(window.output & window.telling & window.comparable[window.event])
-        events = np.unique(window.event[rows])
+        at = index.output_index[side][rows]
+        alike = (at >= 0) & (aligned.outputs.code[at] <= slots.LAST_SAME) if len(aligned.outputs.code) else np.zeros(len(rows), bool)
+        open_rows = rows[~alike]
         values = aligned.suspect_values if side == REFERENCE else aligned.reference_values
-        known = np.isin(window.value[rows], values)
-        unknown = np.unique(window.event[rows[~known]])
-        has_partner = partner[events] >= 0
-        telling.append(len(events))
-        paired.append(int(has_partner.sum()))
-        accounted.append(int((has_partner | ~np.isin(events, unknown)).sum()))
+        unknown = open_rows[~np.isin(window.value[open_rows], values)]
+        has_result, unaccounted = np.zeros((2, len(window)), bool)
+        has_result[window.event[rows]] = True
+        unaccounted[window.event[unknown]] = True
+        telling.append(int(has_result.sum()))
+        paired.append(int((has_result & (partner >= 0)).sum()))
+        accounted.append(int((has_result & ~unaccounted).sum()))
     return Shares(aligned.reference.window.number, _two(telling), _two(paired), _two(accounted))
 
 

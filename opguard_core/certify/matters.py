@@ -21,6 +21,9 @@ from opguard_core.certify.statecompare import StateBoundary
 MAX_CONSUMERS = 8
 """First differing consumers kept for the report."""
 
+MAX_READS = 1 << 20
+"""Reads followed in one window; a window beyond that is not judged harmless."""
+
 
 class Sink(NamedTuple):
     """Where a difference counts.
@@ -43,10 +46,12 @@ class Spread:
     Attributes:
         sink: The first thing that counts, or None.
         consumers: First pairs whose reads differ because of it, as (reference event, suspect event), in order found.
+        exhausted: The walk was cut off before it ended.
     """
 
     sink: Sink | None = None
     consumers: list[tuple[int, int]] = field(default_factory=list)
+    exhausted: bool = False
 
 
 @dataclass(eq=False)
@@ -63,6 +68,7 @@ class Matters:
     state: StateBoundary
     lifetimes: tuple[Lifetimes, Lifetimes]
     _harmless: set[tuple[int, int]] = field(default_factory=set)
+    _reads_left: int = MAX_READS
 
     def __post_init__(self) -> None:
         """Index the state boundary by row."""
@@ -125,14 +131,18 @@ class Matters:
             queue += [(REFERENCE, int(aligned.outputs.left[at])), (SUSPECT, int(aligned.outputs.right[at]))]
         seen: set[tuple[int, int]] = set()
         while queue and (result.sink is None or len(result.consumers) < MAX_CONSUMERS // 2):
+            if self._reads_left < 0:
+                result.exhausted = True
+                break
             side, row = queue.popleft()
             if (side, row) in seen or (side, row) in self._harmless:
                 continue
             seen.add((side, row))
             for consumer in self.index.flow(side).consumers(row):
+                self._reads_left -= 1
                 sink = self._visit(side, consumer, queue, result.consumers)
                 result.sink = result.sink or sink
-        if result.sink is None:
+        if result.sink is None and not result.exhausted:
             self._harmless |= seen
         return result
 

@@ -85,6 +85,10 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "{count} stretches without equal content were too long to be searched in full and were paired in a band.",
         "The pairs around them are less sure; compare with `--steps` around the place.",
     ),
+    "search-exhausted": (
+        "Too much reads what differs at {place} to follow all of it.",
+        "Compare fewer steps with `--steps` around the place.",
+    ),
     "filters-too-wide": (
         "Filters swallowed {share:.1%} of all pairs, more than 5 %.",
         "Make the filters narrower.",

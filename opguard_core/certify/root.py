@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from opguard_core.align import slots
-from opguard_core.align.columns import DATA_PHASE, PHASES, PROBED, Window
+from opguard_core.align.columns import PHASES, PROBED, Window
 from opguard_core.align.dataflow import is_dense
 from opguard_core.align.timeline import REFERENCE, SUSPECT, Row, Timeline
 from opguard_core.certify.index import WindowIndex
@@ -236,10 +236,12 @@ class RootWalk:
         """Nothing observed wrote what differs: it came with the program's state, with its data, or from something unseen."""
         index = self.index(node.window)
         names = [index.window(row.side).text(int(index.window(row.side).tensor[row.row])) for row in rows]
-        phase = index.window(SUSPECT).phase[node.right] if node.right is not None else DATA_PHASE
+        phases = {
+            PHASES[index.window(side).phase[event]] for side, event in ((REFERENCE, node.left), (SUSPECT, node.right)) if event is not None
+        }
         if any(names) and not lone:
             origin, other = Origin.INITIAL_STATE, Origin.UNOBSERVED_PRODUCER
-        elif PHASES[phase] in ("data", "forward", "eval") and not lone:
+        elif phases <= {"data", "forward", "eval"} and not lone:
             origin, other = Origin.INPUT_DATA, Origin.UNOBSERVED_PRODUCER
         else:
             origin, other = Origin.UNOBSERVED_PRODUCER, Origin.INPUT_DATA
@@ -384,7 +386,7 @@ class RootWalk:
         at = int(index.output_index[row.side][row.row])
         if at >= 0 and index.aligned.outputs.code[at] <= slots.LAST_SAME:
             return _SAME
-        if index.is_known(row.side, row.row):
+        if index.is_known(row.side, row.row) or index.is_constant(row.side, row.row):
             return _KNOWN
         return _DIFFERS if at >= 0 else _FREE
 
