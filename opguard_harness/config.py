@@ -16,8 +16,6 @@ GRACE_S = 10.0  # between SIGTERM and SIGKILL of a training's processes
 MIN_FREE_BYTES = 256 * 1024 * 1024  # a comparison is refused below this much room for its traces
 ANSWER_LIMIT_CHARS = 40_000  # hard cap on what one tool call returns
 DEFAULT_ARGV = ("python", "train.py")
-TESTED_PYTHONS = ("3.11",)
-TESTED_TORCHES = ("2.13",)
 
 
 def state_dir() -> Path:
@@ -58,4 +56,9 @@ def fresh_name(stem: str) -> str:
 def _base(variable: str, below_home: str) -> Path:
     """An XDG base folder; the specification says that a relative value is to be ignored."""
     value = os.environ.get(variable, "")
-    return Path(value) if value and Path(value).is_absolute() else Path.home() / below_home
+    if value and Path(value).is_absolute():
+        return Path(value)
+    try:
+        return Path.home() / below_home
+    except RuntimeError as error:
+        raise SystemRefused("This user has no home folder.", hint=f"Set {variable} to a folder of your own.") from error

@@ -37,7 +37,7 @@ def root(context: typer.Context, version: bool = typer.Option(False, "--version"
 
         raise Answered(Outcome(f"opguard-mcp {__version__}"))
     if context.invoked_subcommand is None:
-        raise typer.BadParameter("name a command; see --help", ctx=context)
+        raise Answered(Outcome(context.get_help(), failed=True))
     return None
 
 
@@ -51,10 +51,20 @@ class Answered(Exception):
 
 
 def dispatch(words: Sequence[str]) -> Outcome:
-    """Carry out one command line; usage errors and everything else are raised, nothing exits the process."""
+    """Carry out one command line; usage errors and everything else are raised, nothing exits the process.
+
+    The command's own ``main`` is passed by: it turns an interrupt into a return value and a broken pipe into exit code 1.
+    """
+    command = get_command(app)
     try:
-        result = get_command(app).main(args=list(words), prog_name="opguard-harness", standalone_mode=False)
+        with command.make_context("opguard-harness", list(words)) as context:
+            result = command.invoke(context)
     except Answered as answered:
         return answered.outcome
-    # `--help` has printed and returns its code; a command returns its outcome.
-    return result if isinstance(result, Outcome) else Outcome("")
+    except typer.Exit as done:  # `--help` has printed
+        if done.exit_code == 0:
+            return Outcome("")
+        raise
+    if not isinstance(result, Outcome):
+        raise TypeError(f"a command returned {type(result).__name__} instead of an outcome")
+    return result

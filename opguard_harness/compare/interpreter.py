@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from opguard_core.errors import DependencyMissing, ForeignPackage, LaunchFailed
-from opguard_harness.config import TESTED_PYTHONS, TESTED_TORCHES
+from opguard_core.plan.support import DEPENDENCIES, untested_pair
 from opguard_harness.errors import NoTrainingPython
 
-NEEDED = ("torch", "numpy", "pyarrow", "orjson")
+NEEDED = ("torch", *DEPENDENCIES)
 PROBE_TIMEOUT_S = 120.0
 _PYTHON_WORDS = ("python", "python3")
 _SCRIPT_WORDS = ("torchrun", "accelerate")
@@ -40,15 +41,12 @@ class Interpreter:
     @property
     def install_line(self) -> str:
         """The exact command that installs what is missing; empty when nothing is."""
-        return f"{self.path} -m pip install {' '.join(self.missing)}" if self.missing else ""
+        wanted = [f"{name}>={DEPENDENCIES[name]}" if name in DEPENDENCIES else name for name in self.missing]
+        return shlex.join([str(self.path), "-m", "pip", "install", *wanted]) if wanted else ""
 
     def untested(self) -> str:
         """What of this pair of Python and torch was never tested, in one sentence; empty when it was."""
-        python, torch = str(self.facts["version"]), str(self.facts["packages"].get("torch"))
-        if python.rpartition(".")[0] in TESTED_PYTHONS and ".".join(torch.split(".")[:2]) in TESTED_TORCHES:
-            return ""
-        tested = f"Python {', '.join(TESTED_PYTHONS)} with torch {', '.join(TESTED_TORCHES)}"
-        return f"Python {python} with torch {torch} is an untested pair; capture is tested with {tested}."
+        return untested_pair(str(self.facts["version"]), str(self.facts["packages"].get("torch")))
 
 
 def probe(path: Path, env: Mapping[str, str] | None = None) -> Interpreter:

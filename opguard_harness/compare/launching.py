@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import opguard_core
 from opguard_core.errors import CaptureError, NothingCaptured, TraceFormatError
+from opguard_core.plan.redact import redact_argv, redact_text
 from opguard_core.trace.manifest import read_run_manifest
 from opguard_harness.compare.interpreter import Interpreter, command_line
 from opguard_harness.compare.processes import Interrupts, Spawn, run_to_end
@@ -66,7 +68,7 @@ async def run_side(
         Interrupted: The user interrupted.
     """
     spawn = _spawn(side, interpreter, capture, folder)
-    progress.say(f"{side.name}: {' '.join(side.argv)}   (in {side.folder})")
+    progress.say(f"{side.name}: {shlex.join(redact_argv(side.argv))}   (in {side.folder})")
     took = 0.0
 
     def tick(elapsed: float) -> None:
@@ -155,7 +157,7 @@ def side_environment(extra: Mapping[str, str]) -> dict[str, str]:
 def _last_line(path: Path) -> str:
     """The last non-empty line of a program's output, for messages; at most 200 characters."""
     lines = [line.strip() for line in _tail(path).splitlines() if line.strip()]
-    return f"it said last: {lines[-1][:200]}" if lines else "it said nothing"
+    return f"it said last: {redact_text(lines[-1][:200])}" if lines else "it said nothing"
 
 
 def _tail(path: Path) -> str:

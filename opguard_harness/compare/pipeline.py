@@ -13,6 +13,7 @@ from typing import Any
 
 import anyio
 
+from opguard_core.errors import Interrupted
 from opguard_harness.answer.plain import dumps, plain
 from opguard_harness.answer.schema import checked
 from opguard_harness.compare.folders import Results, choose_out, scratch
@@ -84,6 +85,8 @@ def _run_all(
 
     with Interrupts() as interrupts:
         reference, suspect = anyio.run(partial(both, interrupts))
+    if interrupts.count:  # the last program ended by itself just then
+        raise Interrupted("Interrupted when both programs had run.", hint="Run the command again.")
     return reference, suspect
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opguard_core.errors import OpGuardError
+from opguard_core.fingerprint.native import find_compiler
 from opguard_harness.compare.interpreter import Interpreter, find, named, probe, refuse_foreign
 from opguard_harness.config import MIN_FREE_BYTES, cache_dir, state_dir
 from opguard_harness.doctor.probe import foreign_owners
@@ -114,13 +116,11 @@ def _torch_starts(interpreter: Interpreter) -> Item:
 
 def _compiler() -> Item:
     """The system compiler; without one fingerprints are computed by numpy."""
-    wanted = os.environ.get("CC", "cc").split()[0]
-    found = shutil.which(wanted)
+    found = find_compiler()
     if found is None:
-        return Item(
-            "compiler", "note", f"No C compiler ({wanted}): fingerprints are computed by numpy, the same bits, slower.", "Install gcc."
-        )
-    return Item("compiler", "ok", f"{found}.")
+        text = "No C compiler: fingerprints are computed by numpy, the same bits, slower."
+        return Item("compiler", "note", text, "Install gcc or clang.")
+    return Item("compiler", "ok", f"{shlex.join(found)}.")
 
 
 def _disk() -> Iterator[Item]:

@@ -9,6 +9,7 @@ from opguard_harness.tools.declaration import Evidence, Next, Result, Tool, argu
 
 _NEAR_SHOWN = 4
 _STACK_SHOWN = 6
+_LIST_SHOWN = 16
 
 
 @dataclass(frozen=True)
@@ -46,11 +47,22 @@ def align(arguments: AlignArguments) -> AlignResult:
         comparison=out.name,
         verdict=answer["verdict"],
         prefix=prefix,
-        compared=answer["compared"],
+        compared=_counted(answer["compared"]),
         contract=answer["contract"][:20],
         reasons=answer["reasons"],
         next=[Next("first_difference", {"comparison": out.name}, "where they part, with both sources")],
     )
+
+
+def _counted(compared: dict[str, Any]) -> dict[str, Any]:
+    """What was compared, with long lists of steps as first, last and count; answer.json has them all."""
+
+    def brief(value: Any) -> Any:
+        if isinstance(value, list) and len(value) > _LIST_SHOWN:
+            return {"first": value[0], "last": value[-1], "count": len(value)}
+        return {key: brief(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+    return {key: brief(value) for key, value in compared.items()}
 
 
 @dataclass(frozen=True)

@@ -266,6 +266,16 @@ def test_an_interrupt_ends_the_children_and_leaves_nothing(place, python, side, 
     assert not [pid for pid in running() if str(place) in pid]
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupt_while_the_traces_are_judged_leaves_nothing_either(place, python, monkeypatch, capsys, number):
+    monkeypatch.setattr("opguard_harness.compare.judging.certify", lambda *runs, **options: os.kill(os.getpid(), number))
+    words = [*map(str, sides(place)), "--python", str(python), "--out", str(place / "out")]
+    assert main(["compare", "--json", *words]) == 130
+    assert json.loads(capsys.readouterr().out)["error"]["slug"] == "interrupted"
+    assert sorted(path.name for path in place.iterdir()) == ["a", "b", "bin", "cache"]
+    assert not leftovers(place)
+
+
 def wait_for_hang(parent: Path, side: str, process) -> None:
     """Wait until the side's program says that it hangs; the test's own timeout bounds this."""
     pattern = f".out.partial-*/{side}/stdout.txt"

@@ -129,6 +129,13 @@ def test_any_exception_ends_in_2_for_people_too(traces, monkeypatch, capsys, tar
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.parametrize("target", LAYERS)
+def test_an_interrupt_in_any_layer_ends_in_130(traces, monkeypatch, capsys, target):
+    plant(monkeypatch, target, KeyboardInterrupt())
+    assert main(["compare", "--json", *traces]) == 130
+    assert json.loads(capsys.readouterr().out)["error"]["slug"] == "interrupted"
+
+
 @pytest.mark.torch
 @pytest.mark.full
 @pytest.mark.parametrize("module", TRAINING_LAYERS)

@@ -72,7 +72,7 @@ def test_what_is_no_python_is_said(tmp_path, content):
 
 def test_a_missing_package_gives_the_exact_install_line(tmp_path):
     path = fake_python(tmp_path, packages={**FACTS["packages"], "torch": None, "orjson": None})
-    with pytest.raises(DependencyMissing, match=f"Run: {path} -m pip install torch orjson"):
+    with pytest.raises(DependencyMissing, match=f"Run: {path} -m pip install torch 'orjson>=3.10'"):
         find(path)
 
 
