@@ -80,29 +80,15 @@ def to_columns(table: str, decoded: Any, strings: StringTables) -> dict[str, Arr
     result: dict[str, Array] = {}
     for field, chunked in zip(decoded.schema, decoded.columns, strict=True):
         nullable = field.name in NULLABLE[table]
-        parts = [_to_array(field, chunk, nullable, strings) for chunk in chunked.chunks]
-        result[field.name] = _join(parts, field, nullable)
+        result[field.name] = np.concatenate([_to_array(field, chunk, nullable, strings) for chunk in chunked.chunks])
         if field.name == "rng_before":
-            known = [chunk.is_valid().to_numpy(zero_copy_only=False) for chunk in chunked.chunks]
-            result["rng_before_known"] = np.concatenate(known) if known else np.empty(0, np.bool_)
+            result["rng_before_known"] = np.concatenate([chunk.is_valid().to_numpy(zero_copy_only=False) for chunk in chunked.chunks])
     return result
 
 
 def empty_columns(table: str) -> dict[str, Array]:
     """Columns of no rows, of the types `to_columns` gives."""
     return to_columns(table, TABLES[table].empty_table(), StringTables())
-
-
-def _join(parts: list[Array], field: Any, nullable: bool) -> Array:
-    if len(parts) == 1:
-        return parts[0]
-    if parts:
-        return np.concatenate(parts)
-    if pa.types.is_dictionary(field.type):
-        return np.empty(0, np.int32)
-    if nullable and field.name != "rng_before":
-        return np.empty(0, np.int64)
-    return np.empty(0, field.type.to_pandas_dtype())
 
 
 def _to_array(field: Any, chunk: Any, nullable: bool, strings: StringTables) -> Array:

@@ -17,8 +17,8 @@ class Drops:
     Attributes:
         events: Number of events lost.
         ranges: Their ``seq``, as sorted disjoint inclusive ranges.
-        reasons: Events lost by reason: "buffer-full", "disk", "encode", "not-emitted", "out-of-order", "writer-died".
-        other: Other things lost by kind ("source", "out-of-order", …): texts or duplicate events without a ``seq`` of their own.
+        reasons: Events lost by reason: "buffer-full", "disk", "encode", "not-emitted", "writer-closed", "writer-died".
+        other: Other things lost by kind: "source", "out-of-order" (its number was passed already), "manifest", and interned tables.
         errors: First few error texts.
     """
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tests.support.gpt_updates import TRAIN, Parameters, backward, fused_update, reduce_gradients, single_updates, state_boundary
 from tests.support.instructions import Instruction, Out, Program, Site
 
-MODEL, TRAIN, TORCH = "model.py", "train.py", "torch/nn/modules"
+MODEL, TORCH = "model.py", "torch/nn/modules"
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def gpt(shape: GptShape = GptShape()) -> Program:
 @dataclass
 class _Builder:
     shape: GptShape
-    parameters: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    parameters: Parameters = field(default_factory=dict)
     tape: list[Instruction] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -98,15 +99,15 @@ class _Builder:
             out += forward
             out.append(self._loss_read(microbatch))
             out.append(_marker("opguard.backward.begin", phase="backward"))
-            out += self._backward(forward, microbatch)
+            out += backward(forward, self.parameters, microbatch)
             last = microbatch == self.shape.microbatches - 1
             out.append(_marker("opguard.backward.end", phase="backward", ends_microbatch=not last))
         if self.shape.world_size > 1:
-            out += self._reduce()
+            out += reduce_gradients(self.parameters)
         out.append(_marker("opguard.optimizer.begin", phase="optimizer"))
-        out += self._fused() if self.shape.optimizer == "fused" else self._single()
+        out += fused_update(self.parameters) if self.shape.optimizer == "fused" else single_updates(self.parameters)
         out.append(_marker("opguard.optimizer.end", phase="optimizer", args="AdamW"))
-        out.append(self._state())
+        out.append(state_boundary(self.parameters))
         return out
 
     def epilogue(self) -> list[Instruction]:
@@ -309,105 +310,6 @@ class _Builder:
         del microbatch
         site = Site(TRAIN, "main", 23, "losses.append(loss.item())")
         return Instruction("aten._local_scalar_dense.default", ("loss",), site=site, kind="read", role="read")
-
-    def _backward(self, forward: list[Instruction], microbatch: int) -> list[Instruction]:
-        """Two instructions for each differentiable forward one: the gradient, and its accumulation where a parameter was read."""
-        out = []
-        site = Site(TRAIN, "main", 24, "loss.backward()")
-        gradient = "loss"
-        for step in reversed(forward):
-            if step.role != "compute" or step.outs[0].dtype == "int64":
-                continue
-            parameters = [name for name in step.reads if name.startswith("p:")]
-            node = f"{step.operator.split('.')[1].strip('_').title().replace('_', '')}Backward0"
-            size = step.outs[0].shape
-            outs = (Out("g", size), *(Out(f"gp:{name[2:]}", self.parameters[name[2:]]) for name in parameters))
-            common = {"site": site, "phase": "backward", "module": step.module, "node": node}
-            out.append(
-                Instruction(
-                    step.operator.replace(".default", "_backward.default"),
-                    (gradient, *step.reads),
-                    outs,
-                    args=step.args,
-                    forward=step.key,
-                    **common,
-                )
-            )
-            gradient = "g"
-            out += [self._accumulate(name[2:], step, microbatch, site) for name in parameters]
-        return out
-
-    def _accumulate(self, name: str, step: Instruction, microbatch: int, site: Site) -> Instruction:
-        size = self.parameters[name]
-        common = {"site": site, "phase": "backward", "module": step.module, "node": "AccumulateGrad", "forward": step.key}
-        if microbatch == 0:
-            outs = (Out(f"grad:{name}", size, effect="keep", name=name),)
-            return Instruction("aten.detach_copy.default", (f"gp:{name}",), outs, **common)
-        return Instruction("aten.add_.Tensor", (f"grad:{name}", f"gp:{name}"), mutates=(f"grad:{name}",), args="(1)", **common)
-
-    def _reduce(self) -> list[Instruction]:
-        site = Site(TRAIN, "average_gradients", 60, "dist.all_reduce(p.grad)")
-        return [
-            Instruction(
-                "c10d.allreduce_.default",
-                (f"grad:{name}",),
-                mutates=(f"grad:{name}",),
-                site=site,
-                calls=(Site(TRAIN, "main", 25, "average_gradients(model)"),),
-                kind="collective",
-                phase="collective",
-                collective=True,
-                role="collective",
-            )
-            for name in self.parameters
-        ]
-
-    def _fused(self) -> list[Instruction]:
-        names = list(self.parameters)
-        lists = [f"{prefix}:{name}" for prefix in ("p", "grad", "exp_avg", "exp_avg_sq") for name in names]
-        return [
-            Instruction(
-                "aten._fused_adamw_.default",
-                tuple(lists),
-                mutates=tuple(name for name in lists if not name.startswith("grad:")),
-                site=Site(TRAIN, "main", 26, "optimizer.step()"),
-                phase="optimizer",
-                lists=4,
-                args="(lr=0x1.0624dd2f1a9fcp-10)",
-                role="optimizer",
-            )
-        ]
-
-    def _single(self) -> list[Instruction]:
-        out = []
-        site = Site(TRAIN, "main", 26, "optimizer.step()")
-        for name in self.parameters:
-            p, g, m, v = (f"{prefix}:{name}" for prefix in ("p", "grad", "exp_avg", "exp_avg_sq"))
-            for line, operator, reads, mutates, outs, args in (
-                (401, "aten.mul_.Tensor", (p,), (p,), (), "(0x1.fffd60e94ee39p-1)"),
-                (403, "aten.lerp_.Scalar", (m, g), (m,), (), "(0x1.9999999999998p-4)"),
-                (405, "aten.addcmul_.default", (v, g), (v,), (), "(0x1.0624dd2f1a9fcp-10)"),
-                (408, "aten.sqrt.default", (v,), (), (Out("root", self.parameters[name]),), ""),
-                (409, "aten.addcdiv_.default", (p, m, "root"), (p,), (), "(-0x1.0624dd2f1a9fcp-10)"),
-            ):
-                out.append(
-                    Instruction(
-                        operator,
-                        reads,
-                        outs,
-                        mutates,
-                        site=site,
-                        library=Site("torch/optim/adamw.py", "_single_tensor_adamw", line, operator.split(".")[1], "torch"),
-                        phase="optimizer",
-                        args=args,
-                        role="optimizer",
-                    )
-                )
-        return out
-
-    def _state(self) -> Instruction:
-        named = [f"{prefix}:{name}" for name in self.parameters for prefix in ("p", "grad", "exp_avg", "exp_avg_sq")]
-        return Instruction("opguard.state", tuple(named), kind="state", phase="state", ends_window=True, role="state")
 
 
 def _marker(operator: str, *, phase: str = "data", args: str = "", ends_microbatch: bool = False) -> Instruction:

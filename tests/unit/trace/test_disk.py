@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from opguard_core.errors import FlushFailed
-from opguard_core.trace import commit, index
+from opguard_core.trace import commit, files, index
 from opguard_core.trace.reader import Run
 from opguard_core.trace.schema import LifetimeRow
 from opguard_core.trace.writer import TraceWriter
@@ -147,6 +147,16 @@ def test_a_real_limit_on_file_size(tmp_path):
     assert done.stdout == "((1, 49),)\n"
     assert [row.seq for row in read_rank(tmp_path).events] == [0, *range(50, 60)]
     assert not [path for path in (tmp_path / "rank-00000").iterdir() if path.name.endswith(".tmp")]
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    path = tmp_path / "manifest.json"
+    files.write_atomic(path, b"old")
+    monkeypatch.setattr(files.os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        files.write_atomic(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_folder_that_cannot_be_made_is_said_before_the_first_event(tmp_path):

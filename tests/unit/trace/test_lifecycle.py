@@ -14,6 +14,7 @@ import pytest
 from opguard_core.errors import FlushFailed
 from opguard_core.trace.commit import Committer
 from opguard_core.trace.reader import Run
+from opguard_core.trace.schema import LifetimeRow
 from opguard_core.trace.writer import TraceWriter
 from tests.support.traces import event, read_rank, slot
 
@@ -107,6 +108,23 @@ writer.close(ended="exit")
     assert read_rank(tmp_path).events == [event(seq) for seq in range(20)]
     manifest = Run.open(tmp_path).ranks[0].manifest
     assert (manifest.drops.events, manifest.drops.other) == (0, {})
+
+
+def test_what_a_forked_child_is_left_with(tmp_path):
+    # The same steps as after os.fork(), in this process: nothing that is emitted afterwards goes anywhere.
+    writer = TraceWriter(tmp_path / "rank-00000")
+    writer.emit(event(0), [])
+    writer.flush()
+    writer._before_fork()
+    before = {path.name: path.read_bytes() for path in (tmp_path / "rank-00000").iterdir()}
+    writer._after_fork_in_child()
+    writer._pid = -1
+    writer.emit(event(1), [])
+    writer.lifetime(LifetimeRow(0, 0, 0, None))
+    writer.flush()
+    assert not writer.close(ended="exit").complete
+    writer._close_at_exit()
+    assert {path.name: path.read_bytes() for path in (tmp_path / "rank-00000").iterdir()} == before
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")

@@ -52,7 +52,10 @@ def test_every_value_of_every_table_comes_back(tmp_path):
     assert found.slots == [slots for _, slots in rows]
     assert found.frames == [frame(0, file="köln.py", text="größe"), frame(1, category="torch")]
     assert found.stacks == [[0, 1], []]
+    with pytest.raises(IndexError, match="no stack 2"):
+        Run.open(tmp_path).ranks[0].stacks[2]
     assert found.lifetimes == sorted(lifetimes)
+    assert Run.open(tmp_path).ranks[0].lifetimes.get(3) == lifetimes[0]
 
 
 def test_columns_are_numpy_with_rank_wide_codes(tmp_path):
@@ -207,7 +210,11 @@ def test_replaying_a_trace_writes_the_same_trace(tmp_path):
     writer.close(ended="exit", engines={engine.name: engine.stop()})
     assert read_rank(tmp_path / "second") == read_rank(tmp_path / "first")
     digest = run.ranks[0].frames[0].source
-    assert Run.open(tmp_path / "second").source(digest) == run.source(digest)
+    (tmp_path / "first" / "sources" / f"{digest}.py").unlink()
+    assert Run.open(tmp_path / "second").source(digest)
+    partial = ReplayEngine(run, 0)
+    partial.start(TraceWriter(tmp_path / "third" / "rank-00000"))
+    assert partial.stop()["missing_sources"] == [digest]
     assert engine.stop()["events"] == run.ranks[0].num_events
 
 
