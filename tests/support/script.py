@@ -6,22 +6,26 @@
     s.read(y)                                        # its value leaves for Python
     run = s.close()
 
-A content is a small number: equal numbers are equal bytes. ``Held`` says more (a cast, a permutation, a trivial value).
-Everything goes through the real writer and reader.
+A content is a small number: equal numbers are equal bytes; left out, it follows from operator, arguments and what is read.
+``Held`` says more (a cast, a permutation).
+With a folder everything goes through the real writer and reader, without one through the reader's own assembling of windows.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from opguard_core.align.vocabulary import fold_operator
 from opguard_core.trace.manifest import RunManifest, write_manifest
 from opguard_core.trace.reader import Run
 from opguard_core.trace.schema import EventRow, FrameRow, LifetimeRow, SlotRow
 from opguard_core.trace.writer import TraceWriter
+from tests.support.memory import MemoryTrace, MemoryWriter, memory_run
 
 ITEM_BYTES = {"float32": 4, "bfloat16": 2, "int64": 8, "bool": 1}
 
@@ -41,8 +45,6 @@ class Held:
 
 
 def _hash(*words: object) -> int:
-    import hashlib
-
     return int.from_bytes(hashlib.sha256(repr(words).encode()).digest()[:8], "little")
 
 
@@ -81,16 +83,20 @@ class Script:
     """Records one rank of one side.
 
     Args:
-        folder: The run's folder.
+        folder: The run's folder; None keeps everything in memory.
         rank: Global rank.
         world_size: Number of ranks.
         mode: Capture mode written to the manifest.
     """
 
-    def __init__(self, folder: Path, *, rank: int = 0, world_size: int = 1, mode: str = "verify") -> None:
+    def __init__(self, folder: Path | None = None, *, rank: int = 0, world_size: int = 1, mode: str = "verify") -> None:
         self.folder = folder
         self.rank, self.world_size, self.mode = rank, world_size, mode
-        self.writer = TraceWriter(folder / f"rank-{rank:05d}", rank=rank, world_size=world_size, mode=mode)
+        self.writer: Any = (
+            MemoryWriter(rank, world_size, mode)
+            if folder is None
+            else TraceWriter(folder / f"rank-{rank:05d}", rank=rank, world_size=world_size, mode=mode)
+        )
         self.seq = 0
         self.window = 0
         self.clock = 0
@@ -129,16 +135,16 @@ class Script:
         (file, expression), ``args``, ``phase``, ``module``, ``node``, ``forward``, ``kind``, ``rng`` (stream, state),
         ``name`` of the result, ``thread``, ``status`` of the result, ``trivial``, ``unread`` (slots listed without being probed).
         """
-        assert content is not None or into is not None
+        content = self._derived(operator, facts, reads) if content is None else content
         outs: list[Tensor] = []
         slots = [self._slot(f"in.{at}", "in", tensor) for at, tensor in enumerate(reads)]
         if into is not None:
-            result = into.holding(content) if content is not None else into
+            result = into.holding(content)
             position = next((at for at, tensor in enumerate(reads) if tensor.storage == into.storage), len(reads))
             slots.append(self._slot(f"mut.{position}", "mut", result))
         else:
             made = Tensor(
-                self._storage(), shape, _held(content or 0), dtype, name=facts.get("name", ""), status=facts.get("status", "probed"),
+                self._storage(), shape, _held(content), dtype, name=facts.get("name", ""), status=facts.get("status", "probed"),
                 trivial=facts.get("trivial"),
             )  # fmt: skip
             outs = [made, *(Tensor(self._storage(), size, _held(held), dtype) for size, held in more)]
@@ -146,6 +152,13 @@ class Script:
             result = made
         self.event(operator, slots, **facts)
         return result
+
+    @staticmethod
+    def _derived(operator: str, facts: dict[str, Any], reads: Sequence[Tensor]) -> Held:
+        """What an operator gives, from what it is given; in-place and not make no difference."""
+        held = [tensor.held for tensor in reads]
+        key = (fold_operator(operator), facts.get("args", ""), facts.get("rng", ""))
+        return Held(_hash(*key, [h.word for h in held]), _hash(*key, [h.value if h.value is not None else h.word for h in held]))
 
     def outs(self, result: Tensor, count: int) -> list[Tensor]:
         """Tensors returned beside ``result`` by the same operator: they have the storages that follow."""
@@ -158,11 +171,11 @@ class Script:
     def state(self, **named: Tensor) -> None:
         """The state boundary; keywords are slot names with ``__`` for ``:``."""
         slots = [self._slot(name.replace("__", ":"), "in", replace(tensor, name=name.replace("__", ":"))) for name, tensor in named.items()]
-        self.event("opguard.state", slots, kind="state", phase="state", at="opt.step()")
+        self.event("opguard.state", slots, kind="state", phase="state", at="opt.step()", line=8)
 
     def update(self) -> None:
         """The optimizer's update ends, and the window with it."""
-        self.marker("opguard.optimizer.end", at="opt.step()", phase="optimizer")
+        self.marker("opguard.optimizer.end", at="opt.step()", line=8, phase="optimizer")
         self.window += 1
 
     def marker(self, word: str, **facts: Any) -> None:
@@ -179,9 +192,9 @@ class Script:
         stream, state = facts.get("rng", ("", None))
         self.writer.emit(
             EventRow(
-                self.seq, facts.get("kind", "operator"), operator, self.seq * 1000, None, None, facts.get("thread", self.thread), 0, self.clock,
-                self.window, 0, facts.get("phase", self.phase), facts.get("module", ""), facts.get("node", ""), facts.get("forward"), stack, user,
-                library, facts.get("args", ""), stream, state, True,
+                self.seq, facts.get("kind", "operator"), operator, self.seq * 1000, None, None, facts.get("thread", self.thread), 0,
+                self.clock, self.window, 0, facts.get("phase", self.phase), facts.get("module", ""), facts.get("node", ""),
+                facts.get("forward"), stack, user, library, facts.get("args", ""), stream, state, True,
             ),
             slots,
         )  # fmt: skip
@@ -226,7 +239,9 @@ class Script:
         """Finish the rank and, when it is the last one, the run; returns it opened."""
         for storage, born in self.born.items():
             self.writer.lifetime(LifetimeRow(storage, 64, born, self.dead.get(storage)))
-        self.writer.close(ended=ended, **closing)
+        manifest = self.writer.close(ended=ended, **closing)
+        if self.folder is None:
+            return memory_run([MemoryTrace(self.writer, manifest)])
         ranks = sorted(int(path.name[5:]) for path in self.folder.glob("rank-*"))
         write_manifest(
             self.folder, RunManifest(mode=self.mode, python="3.11", ranks=ranks, complete=True, exit={"code": 0, "signal": None})
