@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opguard_core.errors import OpGuardError
-from opguard_core.fingerprint.native import find_compiler
+from opguard_core.fingerprint.native import NoNative, load
 from opguard_harness.compare.interpreter import Interpreter, find, named, probe, refuse_foreign
 from opguard_harness.config import MIN_FREE_BYTES, cache_dir, state_dir
 from opguard_harness.doctor.probe import foreign_owners
@@ -115,12 +114,12 @@ def _torch_starts(interpreter: Interpreter) -> Item:
 
 
 def _compiler() -> Item:
-    """The system compiler; without one fingerprints are computed by numpy."""
-    found = find_compiler()
-    if found is None:
-        text = "No C compiler: fingerprints are computed by numpy, the same bits, slower."
+    """Whether the compiled fingerprint can be built here; without it numpy computes the same bits."""
+    built = load()
+    if isinstance(built, NoNative):
+        text = f"Fingerprints are computed by numpy, the same bits, slower: {built.reason}."
         return Item("compiler", "note", text, "Install gcc or clang.")
-    return Item("compiler", "ok", f"{shlex.join(found)}.")
+    return Item("compiler", "ok", f"{built.compiler} builds the fingerprint ({built.path.name}).")
 
 
 def _disk() -> Iterator[Item]:

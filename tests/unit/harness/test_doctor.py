@@ -52,10 +52,12 @@ def test_a_torch_that_does_not_import_is_a_failure(tmp_path):
     assert "does not import" in found["torch"].found
 
 
-def test_without_a_compiler_there_is_a_note(monkeypatch, tmp_path):
+def test_without_a_compiler_there_is_a_note_that_says_why(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
-    assert checks._compiler().level == "note"
+    found = checks._compiler()
+    assert found.level == "note"
+    assert "compiler" in found.found
 
 
 def test_a_full_disk_is_a_failure(monkeypatch):
