@@ -1,8 +1,8 @@
 """The compiled CPU twin: builds ``fingerprint.c`` once per machine and hands out its two entry points.
 
 Sits in the training process below the probe. The library lives in a private folder (mode 0700, owned by this user), named by a
-digest of the source, the compiler and the flags, and is renamed into place whole: any number of ranks may race, each builds
-under its own name and the last rename wins with an equal file. A missing or failing compiler is a reason, not an error.
+digest of the source, the compiler and the flags and by one of its own bytes, and is renamed into place whole: any number of ranks
+may race, each builds under a name of its own. A missing or failing compiler is a reason, not an error.
 """
 
 from __future__ import annotations
@@ -59,66 +59,80 @@ class NoNative(NamedTuple):
 
 
 def load() -> Native | NoNative:
-    """Build if needed and load. Never raises for want of a compiler, a folder or a working build."""
-    if sys.byteorder != "little":
-        return NoNative("the compiled fingerprint reads little-endian memory; this host is big-endian")
+    """Build if needed and load. Never raises for want of a compiler, a folder or a working build.
+
+    Cost: about 0.1 ms when built before; a second of compiling, in a child process, when not. A launcher that calls this before it
+    starts the ranks spares them both the wait and the child.
+    """
+    if sys.byteorder != "little" or os.name != "posix":
+        return NoNative(f"the compiled fingerprint is for little-endian POSIX hosts; this is {os.name}, {sys.byteorder}-endian")
     if os.environ.get("OPGUARD_NO_COMPILER"):
         return NoNative("OPGUARD_NO_COMPILER is set")
-    compiler = find_compiler()
-    if compiler is None:
+    compilers = find_compilers()
+    if not compilers:
         return NoNative("no C compiler: none of $CC, cc, gcc, clang is on PATH")
     try:
         folder = private_folder()
-        source = SOURCE.read_bytes()
-        identity = _compiler_identity(compiler)
     except OSError as error:
-        return NoNative(f"the compiled fingerprint could not be prepared: {error}")
-    failure = "no flags tried"
-    for tuning in (("-march=native",), ()):
-        flags = (*_BASE_FLAGS, *tuning)
-        path = folder / f"fingerprint-{_digest(source, identity, flags)}.so"
-        try:
-            if not _is_ours(path):
-                _build(compiler, flags, path)
-            return _open(path, " ".join(compiler), flags)
-        except (OSError, subprocess.SubprocessError) as error:
-            detail = getattr(error, "stderr", "") or ""
-            failure = f"{error} {detail}".strip()[:500]
-    return NoNative(f"the C compiler {compiler[0]} could not build the fingerprint: {failure}")
+        return NoNative(f"the compiled fingerprint has no private folder to live in: {error}")
+    failures = []
+    for compiler in compilers:
+        for tuning in (("-march=native",), ()):
+            try:
+                return build_and_open(compiler, tuning, folder)
+            except (OSError, subprocess.SubprocessError) as error:
+                detail = getattr(error, "stderr", None) or str(error)
+                failures.append(f"{shlex.join([*compiler, *tuning])}: {detail.strip()[:300]}")
+    return NoNative("no C compiler could build the fingerprint: " + "; ".join(failures))
 
 
-def find_compiler() -> list[str] | None:
-    """The command of the system's C compiler: ``$CC`` if it can be found, else cc, gcc, clang."""
-    asked = shlex.split(os.environ.get("CC", ""))
-    if asked and (found := shutil.which(asked[0])):
-        return [found, *asked[1:]]
-    for name in ("cc", "gcc", "clang"):
-        if found := shutil.which(name):
-            return [found]
-    return None
+def build_and_open(compiler: list[str], tuning: tuple[str, ...], folder: Path) -> Native:
+    """The library for these flags, built now unless ``folder`` has it.
+
+    Raises:
+        OSError: It cannot be written, loaded or trusted.
+        subprocess.SubprocessError: The compiler failed or took more than two minutes.
+    """
+    flags = (*_BASE_FLAGS, *tuning)
+    key = _digest(SOURCE.read_bytes(), _compiler_identity(compiler), flags)
+    path = _find(folder, key) or _build(compiler, flags, folder, key)
+    return _open(path, compiler, flags)
+
+
+def find_compilers() -> list[list[str]]:
+    """The commands of the system's C compilers: ``$CC`` if it can be found, then cc, gcc, clang."""
+    try:
+        asked = shlex.split(os.environ.get("CC", ""))
+    except ValueError:  # an unbalanced quote
+        asked = []
+    commands = [asked] if asked else []
+    commands += [["cc"], ["gcc"], ["clang"]]
+    return [[found, *rest] for name, *rest in commands if (found := shutil.which(name))]
 
 
 def private_folder() -> Path:
-    """The build cache: ours alone, mode 0700, no link.
+    """The build cache: ours alone, mode 0700, no link. In the user's cache, else below the folder for temporary files.
 
     Raises:
-        OSError: It could not be made, or someone else owns or can write it.
+        OSError: It could not be made, or someone else owns or can enter it.
     """
-    root = os.environ.get("OPGUARD_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
-    candidates = [Path(root) if root else Path.home() / ".cache", Path(tempfile.gettempdir()) / f"opguard-cache-{os.getuid()}"]
-    problem: OSError | None = None
-    for candidate in candidates:
-        folder = candidate / "opguard" / "build"
+    root = os.environ.get("XDG_CACHE_HOME", "")
+    if not Path(root).is_absolute():  # a relative one is to be ignored, and would land in the program's own folder
+        root = str(Path("~/.cache").expanduser())
+    # In a folder that all may write the name must be directly ours: whoever owns a folder above could swap it.
+    candidates = (Path(root) / "opguard" / "build", Path(tempfile.gettempdir()) / f"opguard-build-{os.getuid()}")
+    problems: list[str] = []
+    for folder in candidates:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             facts = folder.lstat()
         except OSError as error:
-            problem = error
+            problems.append(str(error))
             continue
         if stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid() and not stat.S_IMODE(facts.st_mode) & 0o077:
             return folder
-        problem = PermissionError(f"{folder} is not a folder that only this user can enter (want mode 0700)")
-    raise problem or OSError("no place for the build cache")
+        problems.append(f"{folder} is not a folder that only this user can enter (want mode 0700)")
+    raise PermissionError("; ".join(problems))
 
 
 def _digest(source: bytes, identity: str, flags: tuple[str, ...]) -> str:
@@ -142,38 +156,48 @@ def _cpu_features() -> str:
     return next((line for line in lines if line.startswith(("flags", "Features"))), "")
 
 
-def _is_ours(path: Path) -> bool:
-    try:
+def _find(folder: Path, key: str) -> Path | None:
+    """The library for ``key`` if it is there, ours and undamaged: loading one that was cut short can kill the process."""
+    for path in sorted(folder.glob(f"fingerprint-{key}-*.so")):
         facts = path.lstat()
-    except FileNotFoundError:
-        return False
-    if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.getuid() or facts.st_mode & 0o022:
-        raise PermissionError(f"{path} is not a file that only this user can write")
-    return True
+        if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.getuid() or facts.st_mode & 0o022:
+            raise PermissionError(f"{path} is not a file that only this user can write")
+        if path.stem.endswith(f"-{_content_digest(path)}"):
+            return path
+        path.unlink(missing_ok=True)
+    return None
 
 
-def _build(compiler: list[str], flags: tuple[str, ...], path: Path) -> None:
-    descriptor, scratch = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=".tmp", dir=path.parent)
+def _content_digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:32]
+
+
+def _build(compiler: list[str], flags: tuple[str, ...], folder: Path, key: str) -> Path:
+    descriptor, name = tempfile.mkstemp(prefix=".fingerprint-", suffix=".tmp", dir=folder)
     os.close(descriptor)
+    scratch = Path(name)
     try:
         subprocess.run(
-            [*compiler, *flags, "-o", scratch, str(SOURCE)],
+            [*compiler, *flags, "-o", name, str(SOURCE)],
             check=True,
             capture_output=True,
             text=True,
             timeout=_BUILD_SECONDS,
             stdin=subprocess.DEVNULL,
+            env={name: value for name, value in os.environ.items() if name != "LD_PRELOAD"},
         )
-        Path(scratch).chmod(0o700)
-        Path(scratch).replace(path)
+        scratch.chmod(0o700)
+        path = folder / f"fingerprint-{key}-{_content_digest(scratch)}.so"
+        scratch.replace(path)
     finally:
-        Path(scratch).unlink(missing_ok=True)
+        scratch.unlink(missing_ok=True)
+    return path
 
 
-def _open(path: Path, compiler: str, flags: tuple[str, ...]) -> Native:
+def _open(path: Path, compiler: list[str], flags: tuple[str, ...]) -> Native:
     holding, releasing = ctypes.PyDLL(str(path)), ctypes.CDLL(str(path))
     if holding.opguard_fingerprint_plan_bytes() != ctypes.sizeof(Plan):
         raise OSError(f"{path} lays its plan out differently from this version")
     for library in (holding, releasing):  # no argtypes: both arguments are ctypes objects already, and checking them costs 0.2 us
         library.opguard_fingerprint.restype = None
-    return Native(holding.opguard_fingerprint, releasing.opguard_fingerprint, path, compiler, flags)
+    return Native(holding.opguard_fingerprint, releasing.opguard_fingerprint, path, shlex.join(compiler), flags)

@@ -50,7 +50,7 @@ def fingerprint(
         first = first or raw[: element.item_bytes].tobytes()
         all_equal = all_equal and _all_equal(raw, first)
         lanes = _lanes(raw)
-        mix += _sum(_mix_lanes(lanes + _positions(done * element.item_bytes // 8, lanes.size)))
+        mix += _sum(mix_lanes(lanes + _positions(done * element.item_bytes // 8, lanes.size)))
         xor64 ^= int(np.bitwise_xor.reduce(lanes))
         hashed = _hashed(raw, element)
         bag += _sum(hashed)
@@ -116,14 +116,14 @@ def _sum(words: Words) -> int:
     return int(words.sum(dtype=np.uint64))
 
 
-def _mix_lanes(x: Words) -> Words:
+def mix_lanes(x: Words) -> Words:
     """``M`` of every word, as a new array."""
     x = x ^ (x >> _LANE_FOLD)
     x *= _SPREAD
     return _spread(x)
 
 
-def _mix_elements(x: Words) -> Words:
+def mix_elements(x: Words) -> Words:
     """``G`` of every word, as a new array."""
     x = x ^ (x >> _HALF)
     x *= _SPREAD
@@ -144,13 +144,13 @@ def _hashed(raw: Bytes, element: ElementType) -> Words:
     if element.component_bytes <= 2:
         codes = raw.view(_UNSIGNED[element.component_bytes])
         return _hashed_codes(element).take(codes)
-    return _mix_elements(widen(raw, element))
+    return mix_elements(widen(raw, element))
 
 
 @cache
 def _hashed_codes(element: ElementType) -> Words:
     codes = np.arange(1 << (8 * element.component_bytes), dtype=_UNSIGNED[element.component_bytes])
-    return _mix_elements(widen(codes.view(np.uint8), element))
+    return mix_elements(widen(codes.view(np.uint8), element))
 
 
 def widen(raw: Bytes, element: ElementType) -> Words:
