@@ -80,6 +80,7 @@ class RankFindings:
         rank: Suspect rank (the reference's is `reference_rank`).
         reference_rank: Reference rank.
         pivot: Root of the first difference that matters, and other roots of the same difference.
+        rivals: Pairs that fit as well as the pivot and would name another expression.
         first_consumers: First pairs whose reads differ because of it.
         clock: Collectives begun at the pivot.
         harmless: Differences that reached nothing, in order.
@@ -107,6 +108,7 @@ class RankFindings:
     rank: int
     reference_rank: int
     pivot: list[Root] = field(default_factory=list)
+    rivals: list[Node] = field(default_factory=list)
     first_consumers: list[Node] = field(default_factory=list)
     clock: int = 0
     harmless: list[Harmless] = field(default_factory=list)

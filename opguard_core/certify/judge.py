@@ -10,6 +10,7 @@ from opguard_core.align import slots
 from opguard_core.align.aligned import Aligned
 from opguard_core.align.columns import COLLECTIVE, KINDS, OPTIMIZER_PHASE, READ, Flags, Ints
 from opguard_core.align.timeline import REFERENCE, SUSPECT, Row, Step, Timeline
+from opguard_core.certify.ambiguity import rivals
 from opguard_core.certify.findings import MAX_HARMLESS, Harmless, RankFindings, Remains, Shares
 from opguard_core.certify.index import WindowIndex
 from opguard_core.certify.matters import Matters, Spread
@@ -94,6 +95,9 @@ class RankJudge:
         self._count(step, index, roots[0].node if roots else None)
 
     def _conclude(self, roots: list[Root]) -> None:
+        node = roots[0].node
+        if node.left is not None and node.right is not None:
+            self.findings.rivals = [Node(node.window, *pair) for pair in rivals(self.walk.index(node.window), node.left, node.right)]
         self.findings.pivot = roots
         self.findings.clock = self._clock(roots[0].node)
 

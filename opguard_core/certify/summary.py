@@ -30,7 +30,7 @@ def summarise(judged: Judged, completeness: Completeness, rules: list[Filter]) -
     diverged = [(found, words) for found, words in judged if found.pivot]
     firsts = sorted(((_pivot_key(found), found, words) for found, words in diverged), key=lambda entry: entry[0])
     pivots = [_pivot(found, words) for _, found, words in firsts]
-    reasons = [*completeness.before_difference(), *_filters(judged, rules)]
+    reasons = [*completeness.before_difference(), *_filters(judged, rules), *_ambiguous(firsts)]
     word: VerdictWord
     if pivots and not reasons:
         word = "diverged"
@@ -68,6 +68,16 @@ def _pivot(found: RankFindings, words: Describer) -> Pivot:
     return words.pivot(root, words.steps([root.node])[root.node], found.first_consumers)
 
 
+def _ambiguous(firsts: list[tuple[tuple[int, int, int], RankFindings, Describer]]) -> list[Reason]:
+    """The earliest rank's pivot has rivals at other places."""
+    if not firsts:
+        return []
+    _, found, words = firsts[0]
+    nodes = [found.pivot[0].node, *found.rivals]
+    shown = list(dict.fromkeys(f"{_shown(words, node)} against {_shown(words, node, side=0)}" for node in nodes))
+    return [reason("ambiguous-pivot", place="; ".join(shown[:4]))] if len(shown) > 1 else []
+
+
 def _isolated(judged: Judged) -> list[Pivot]:
     """Harmless differences, once per place, first of each chain, sure ones only."""
     pivots: list[Pivot] = []
@@ -103,9 +113,9 @@ def _filters(judged: Judged, rules: list[Filter]) -> list[Reason]:
     return []
 
 
-def _shown(words: Describer, node: Node) -> str:
-    place = words.place(1, node) or words.place(0, node)
-    operator = words.operator(1, node) or words.operator(0, node)
+def _shown(words: Describer, node: Node, *, side: int = 1) -> str:
+    place = words.place(side, node) or words.place(1 - side, node)
+    operator = words.operator(side, node) or words.operator(1 - side, node)
     return f"{operator} at {place.file}:{place.line}" if place is not None else operator
 
 

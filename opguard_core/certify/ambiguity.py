@@ -1,0 +1,57 @@
+"""Whether another event fits the pivot's partner equally well: then naming one expression would be a guess."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opguard_core.align import evidence
+from opguard_core.align.columns import Ints
+from opguard_core.align.pairing import ANCHOR, FLOW, RESCUE, STRUCTURE
+from opguard_core.align.timeline import REFERENCE, SUSPECT
+from opguard_core.certify.index import WindowIndex
+
+_BY_POSITION = (ANCHOR, FLOW, STRUCTURE, RESCUE)
+"""Passes that choose among equals by position; the others are tied to a content."""
+
+
+def rivals(index: WindowIndex, left: int, right: int) -> list[tuple[int, int]]:
+    """Pairs that would be as good as this one and would name another expression.
+
+    Args:
+        index: The window.
+        left: Reference event of the pivot.
+        right: Suspect event of the pivot.
+
+    Returns:
+        (reference event, suspect event) with one of the two kept; empty when the pair stands alone, or was made by content.
+    """
+    aligned = index.aligned
+    if aligned.left[left] != right or aligned.how[left] not in _BY_POSITION:
+        return []
+    found = [(left, other) for other in _candidates(index, SUSPECT, left, right).tolist()]
+    found += [(other, right) for other in _candidates(index, REFERENCE, right, left).tolist()]
+    if not found:
+        return []
+    lefts, rights = np.array([[left, right], *found]).T
+    features = aligned.features
+    scores = evidence.score(*features, lefts, rights).score
+    inputs = evidence.equal_inputs(*features, lefts, rights)
+    good = (scores[1:] >= scores[0]) & (inputs[1:] >= inputs[0])
+    return [pair for pair, kept in zip(found, good.tolist(), strict=True) if kept]
+
+
+def _candidates(index: WindowIndex, side: int, fixed: int, taken: int) -> Ints:
+    """Events of one side that could stand in for ``taken``: same work elsewhere in the code, and not certain of another partner."""
+    window = index.window(side)
+    alike = (window.op == window.op[taken]) & (window.phase == window.phase[taken]) & window.comparable
+    elsewhere = (window.site != window.site[taken]) | (window.library_site != window.library_site[taken])
+    return np.array([event for event in np.flatnonzero(alike & elsewhere).tolist() if _is_open(index, side, event, fixed)], np.int64)
+
+
+def _is_open(index: WindowIndex, side: int, event: int, fixed: int) -> bool:
+    """The event has no partner, or one it differs from and that was chosen by position as well."""
+    partner = index.partner(side, event)
+    if partner < 0 or partner == fixed:
+        return True
+    left, _ = index.sides(side, event)
+    return bool(index.aligned.differs[index.pair_of[left]] and index.aligned.how[left] in _BY_POSITION)
