@@ -15,7 +15,6 @@ whose main thread never gives up the interpreter lock; there SIGKILL is needed w
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import faulthandler
 import fcntl
@@ -24,6 +23,7 @@ import select
 import signal
 import threading
 import time
+from _thread import get_ident, start_new_thread  # as they are before capture observes every new thread
 from collections.abc import Callable
 from types import FrameType
 
@@ -57,11 +57,11 @@ class Termination:
         os.set_blocking(self._writer, False)
         self._wake_main_thread()
         self._register()
-        _thread.start_new_thread(self._wait, ())
+        start_new_thread(self._wait, ())
 
     def _wake_main_thread(self) -> None:
         """Have the kernel interrupt the main thread when the pipe fills."""
-        if not hasattr(fcntl, "F_SETSIG") or _thread.get_ident() != threading.main_thread().ident:
+        if not hasattr(fcntl, "F_SETSIG") or get_ident() != threading.main_thread().ident:
             return
         free = [number for number in range(signal.SIGRTMAX - 2, signal.SIGRTMIN, -1) if signal.getsignal(number) == signal.SIG_DFL]
         if not free:
@@ -96,7 +96,7 @@ class Termination:
 
     def _terminate(self) -> None:
         with contextlib.suppress(RuntimeError):  # no more threads while the interpreter ends
-            _thread.start_new_thread(self._lose_patience, ())
+            start_new_thread(self._lose_patience, ())
         self._stop()
         self._die()
 
