@@ -43,6 +43,7 @@ Content: TypeAlias = Unreadable | Same | Composite | PlainMemory
 
 # Wrappers whose logical content is that of one inner tensor, by class path: naming a class does not import its module.
 _WRAPPERS = {
+    "torch.distributed.tensor.DTensor": "_local_tensor",
     "torch.distributed.tensor._api.DTensor": "_local_tensor",
     "torch.distributed._tensor.api.DTensor": "_local_tensor",
     "torch._subclasses.functional_tensor.FunctionalTensor": "elem",
@@ -90,7 +91,8 @@ def content(t: torch.Tensor, keys: frozenset[str]) -> Content:
 
 
 def _class_path(cls: type) -> str:
-    return f"{cls.__module__}.{cls.__qualname__}"
+    """Module and name in ASCII: Python allows other letters in both."""
+    return f"{cls.__module__}.{cls.__qualname__}".encode("ascii", "backslashreplace").decode("ascii")
 
 
 def _subclass(t: torch.Tensor) -> Content:
@@ -112,7 +114,7 @@ def _subclass(t: torch.Tensor) -> Content:
     if flatten is not None:
         names = flatten()[0]
         inner = [getattr(t, name) for name in names]
-        return Composite(ascii(_class_path(type(t))), [part for part in inner if isinstance(part, torch.Tensor)])
+        return Composite(_class_path(type(t)), [part for part in inner if isinstance(part, torch.Tensor)])
     if t.layout == torch.strided and t.device.type != "meta" and (t.numel() == 0 or t.data_ptr()):
         return PlainMemory()
     return Unreadable(f"the tensor subclass {_class_path(type(t))} keeps its content out of reach (no __tensor_flatten__)")

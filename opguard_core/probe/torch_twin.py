@@ -60,7 +60,7 @@ def sums(t: torch.Tensor, element: ElementType, flip: tuple[int, int] = (0, 0)) 
     for start in range(0, t.numel(), CHUNK_ELEMENTS):
         codes = _chunk(t, element, start)
         if flip != (0, 0):
-            codes ^= _flip_codes(flip, element, codes)
+            codes = codes ^ _flip_codes(flip, element, codes)
         items = codes.view(-1, element.num_components)
         first = items[:1].clone() if first is None else first
         lanes = _lanes(codes, element.component_bytes)
@@ -74,7 +74,10 @@ def sums(t: torch.Tensor, element: ElementType, flip: tuple[int, int] = (0, 0)) 
 
 
 def _chunk(t: torch.Tensor, element: ElementType, start: int) -> torch.Tensor:
-    """The codes of elements ``start`` to ``start + CHUNK_ELEMENTS`` in logical order: int64, one per component, zero-extended."""
+    """The codes of elements ``start`` to ``start + CHUNK_ELEMENTS`` in logical order: int64, one per component, zero-extended.
+
+    They may be the user's own memory: never write to them.
+    """
     stop = min(start + CHUNK_ELEMENTS, t.numel())
     lengths, steps = merge_dimensions(tuple(t.shape), tuple(t.stride()))
     scale = element.num_components
@@ -91,7 +94,7 @@ def _chunk(t: torch.Tensor, element: ElementType, start: int) -> torch.Tensor:
             places = torch.stack([places, places + 1], dim=1).view(-1)
         codes = flat[places].to(torch.int64)
     if element.component_bytes < 8:
-        codes &= (1 << (8 * element.component_bytes)) - 1
+        codes = codes & ((1 << (8 * element.component_bytes)) - 1)
     return codes
 
 
