@@ -89,7 +89,13 @@ class Session:
         self.engines = {self.engine.name: self.engine.report()}
         self.coverage = context.coverage.report()
         if isinstance(self._sink, TraceWriter):
-            self._sink.close(ended=reason, engines=self.engines, coverage=self.coverage, contract=self._facts.finish())
+            self._sink.close(
+                ended=reason,
+                engines=self.engines,
+                coverage=self.coverage,
+                contract=self._facts.finish(),
+                extra={"plan_hash": self.config.plan_hash},
+            )
         atexit.unregister(self._at_exit)
 
     def _wind_up(self, reason: str) -> None:
@@ -128,7 +134,7 @@ def start(config: RunConfig, *, sink: EventSink | None = None) -> Session:
     """
     if _active:
         raise CaptureError("A capture is already running in this process.", hint="Stop it before starting another.")
-    facts = RankFacts(config, wait=False)
+    facts = RankFacts(config)
     if sink is None:
         sink = TraceWriter(
             config.rank_dir,

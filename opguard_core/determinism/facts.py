@@ -55,27 +55,17 @@ class RankFacts:
     """The contract of one rank while it is being gathered.
 
     Usage: make one when capture starts (before any dispatch mode is active), give ``contract`` to the writer, call
-    ``finish()`` when capture stops and give its result to the writer again.
+    ``late`` before the first optimizer step and ``finish`` when capture stops, and give its result to the writer again.
     """
 
-    def __init__(self, config: RunConfig, *, wait: bool = True) -> None:
-        """Read the early facts and, unless the caller will call `late` itself, wait for the first optimizer step."""
+    def __init__(self, config: RunConfig) -> None:
+        """Read the early facts."""
         self._torch: Any = sys.modules["torch"]
         self._late = False
         self.contract: Contract = {**_early(config, self._torch), **config.facts}
-        self._handle: Any = None
-        optimizer = sys.modules.get("torch.optim.optimizer")
-        register = getattr(optimizer, "register_optimizer_step_pre_hook", None)
-        if register is not None and wait:
-            self._handle = register(self._before_step)
-
-    def _before_step(self, *_: object) -> None:
-        """Runs before every optimizer step; must never raise. Cost: one comparison after the first."""
-        if not self._late:
-            self.late("first optimizer step")
 
     def late(self, when: str) -> None:
-        """Read the late facts, once.
+        """Read the late facts, once; never raises.
 
         Args:
             when: Recorded with them.
@@ -88,10 +78,7 @@ class RankFacts:
             self.contract[key] = _read(read)
 
     def finish(self) -> Contract:
-        """Stop waiting, read late facts now if that has not happened, and return everything."""
-        if self._handle is not None:
-            self._handle.remove()
-            self._handle = None
+        """Read late facts now if that has not happened, and return everything."""
         self.late("end")
         return self.contract
 
