@@ -153,7 +153,7 @@ def _confidence(pairing: Pairing) -> NDArray[np.uint8]:
     same_op = r.op[left] == s.op[right]
     same_phase = r.phase[left] == s.phase[right]
     content = reference.has_content[left] & (reference.output_content[left] == suspect.output_content[right])
-    path = same_op & ((evidence.equal_inputs(reference, suspect, left, right) > 0) | content)
+    path = content | (same_op & (evidence.equal_inputs(reference, suspect, left, right) > 0))
     site = (
         (r.site[left] == s.site[right]) & (r.site[left] != 0) & same_phase & (reference.forward_site[left] == suspect.forward_site[right])
     )

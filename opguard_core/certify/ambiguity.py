@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from opguard_core.align import evidence
+from opguard_core.align import evidence, slots
 from opguard_core.align.columns import Ints
 from opguard_core.align.pairing import ANCHOR, FLOW, RESCUE, STRUCTURE
 from opguard_core.align.timeline import REFERENCE, SUSPECT
@@ -35,9 +35,16 @@ def rivals(index: WindowIndex, left: int, right: int) -> list[tuple[int, int]]:
     lefts, rights = np.array([[left, right], *found]).T
     features = aligned.features
     scores = evidence.score(*features, lefts, rights).score
-    inputs = evidence.equal_inputs(*features, lefts, rights)
-    good = (scores[1:] >= scores[0]) & (inputs[1:] >= inputs[0])
-    return [pair for pair, kept in zip(found, good.tolist(), strict=True) if kept]
+    shared = _same_reads(index, left, right)
+    return [
+        pair for pair, value in zip(found, scores[1:].tolist(), strict=True) if value >= scores[0] and _same_reads(index, *pair) >= shared
+    ]
+
+
+def _same_reads(index: WindowIndex, left: int, right: int) -> int:
+    """Inputs of the two events that are the same, trivial ones included."""
+    sides = index.window(REFERENCE), index.window(SUSPECT)
+    return int(slots.match(*sides, np.array([left]), np.array([right]), outputs=False).same.sum())
 
 
 def _candidates(index: WindowIndex, side: int, fixed: int, taken: int) -> Ints:
