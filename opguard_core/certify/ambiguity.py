@@ -6,7 +6,7 @@ import numpy as np
 
 from opguard_core.align import evidence, slots
 from opguard_core.align.columns import Ints
-from opguard_core.align.pairing import ANCHOR, FLOW, RESCUE, STRUCTURE
+from opguard_core.align.pairing import ANCHOR, CONTENT, EXACT, FLOW, RESCUE, STRUCTURE
 from opguard_core.align.timeline import REFERENCE, SUSPECT
 from opguard_core.certify.index import WindowIndex
 
