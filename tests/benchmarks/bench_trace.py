@@ -1,10 +1,10 @@
-"""What a trace costs: the emitting thread's time, bytes on disk, reading speed. Prints the rows of RESULTS.md, section Trace.
+"""What a trace costs: the emitting thread, the writing thread, bytes on disk, reading. Prints the rows of RESULTS.md, section Trace.
 
     python -m tests.benchmarks.bench_trace [--steps 40] [--layers 8]
 
-"burst" emits as fast as Python can, so the writing thread's share of the interpreter lock and its back pressure are all in
-the number. "paced" does 60 us of work outside the lock before each event, as an operator does; the number is what one event
-adds to that loop against a sink that does nothing. Ratios within one run; absolute numbers depend on the machine.
+"burst" emits as fast as Python can, so back pressure and the writing thread's share of the interpreter lock are all in the
+wall time. "paced" does about 60 us of work outside the lock before each event, as an operator does. Wall time is what an event
+adds to the loop against a sink that does nothing; CPU time is counted per thread, and holds on a busy machine too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from opguard_core.trace.reader import Run
 from opguard_core.trace.writer import TraceWriter
@@ -54,11 +54,19 @@ class Nothing(Recorder):
     def emit(self, event: Any, slots: Any) -> None: ...
 
 
-def emit_all(recorded: Recorder, sink: Any, pace: bytes | None) -> float:
-    """Seconds that the emitting thread spends."""
+class Cost(NamedTuple):
+    """Microseconds an event."""
+
+    wall: float
+    emitting_cpu: float
+    writing_cpu: float
+
+
+def emit_all(recorded: Recorder, sink: Any, pace: bytes | None) -> Cost:
+    """Emit everything and close the sink; what the emitting thread spends, and all other threads."""
     emit = sink.emit
     gc.collect()
-    start = time.perf_counter()
+    wall, cpu, process = time.perf_counter(), time.thread_time(), time.process_time()
     if pace is None:
         for event, slots in recorded.events:
             emit(event, slots)
@@ -66,14 +74,28 @@ def emit_all(recorded: Recorder, sink: Any, pace: bytes | None) -> float:
         for event, slots in recorded.events:
             hashlib.sha256(pace)
             emit(event, slots)
-    return time.perf_counter() - start
+    wall, emitting = time.perf_counter() - wall, time.thread_time() - cpu
+    if isinstance(sink, TraceWriter):
+        assert not sink.close(ended="exit").drops.events
+    writing = time.process_time() - process - (time.thread_time() - cpu)
+    return Cost(*(seconds / len(recorded.events) * 1e6 for seconds in (wall, emitting, writing)))
+
+
+def write(recorded: Recorder, folder: Path, mode: str, pace: bytes | None) -> Cost:
+    """Cost of a real writer beyond that of a sink that does nothing."""
+    bare = emit_all(recorded, Nothing(), pace)
+    writer = TraceWriter(folder / "rank-00000", mode=mode)
+    for kind, row in recorded.others:
+        getattr(writer, kind)(*row)
+    cost = emit_all(recorded, writer, pace)
+    return Cost(*(full - empty for full, empty in zip(cost, bare, strict=True)))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--layers", type=int, default=8)
-    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--repeat", type=int, default=5)
     options = parser.parse_args()
     for mode in ("full", "verify"):
         recorded = Recorder()
@@ -82,32 +104,25 @@ def main() -> None:
         num_slots = sum(len(slots) for _, slots in recorded.events)
         print(f"mode {mode}: {num_events} events, {num_slots} slots, {num_slots / num_events:.1f} slots an event")
         for name, pace in (("burst", None), ("paced", bytes(PACE_BYTES))):
-            costs = []
+            costs, reading = [], []
             for _ in range(options.repeat):
-                bare = emit_all(recorded, Nothing(), pace)
                 with tempfile.TemporaryDirectory() as folder:
-                    writer = TraceWriter(Path(folder) / "rank-00000", mode=mode)
-                    for kind, row in recorded.others:
-                        getattr(writer, kind)(*row)
-                    emitting = emit_all(recorded, writer, pace)
-                    start = time.perf_counter()
-                    manifest = writer.close(ended="exit")
-                    closing = time.perf_counter() - start
-                    costs.append((emitting - bare) / num_events * 1e6)
-                    assert not manifest.drops.events
-                    start = time.perf_counter()
-                    rows = sum(len(window) for window in Run.open(folder).ranks[0].iter_windows())
-                    reading = time.perf_counter() - start
-                    assert rows == num_events
+                    costs.append(write(recorded, Path(folder), mode, pace))
+                    start = time.thread_time()
+                    trace = Run.open(folder).ranks[0]
+                    assert sum(len(window) for window in trace.iter_windows()) == num_events
+                    reading.append((time.thread_time() - start) / num_events * 1e6)
+                    segments = trace.manifest.segments
+            best = [min(values) for values in zip(*costs, strict=True)]
             print(
-                f"  {name}: {min(costs):.1f} us an event in the emitting thread (loop alone {bare / num_events * 1e6:.1f}), "
-                f"close {closing * 1e3:.0f} ms, read {reading / num_events * 1e6:.2f} us an event"
+                f"  {name}: us an event: wall {best[0]:.1f}, emitting thread {best[1]:.1f}, writing thread {best[2]:.1f}, "
+                f"reading {min(reading):.1f}"
             )
         size = Counter[str]()
-        for entry in manifest.segments:
+        for entry in segments:
             size[entry.table] += entry.bytes
         parts = ", ".join(f"{table} {num_bytes / num_slots:.1f}" for table, num_bytes in sorted(size.items()))
-        print(f"  disk: {sum(size.values()) / num_slots:.1f} bytes a slot ({parts}), {len(manifest.segments)} segments")
+        print(f"  disk: {sum(size.values()) / num_slots:.1f} bytes a slot ({parts}), {len(segments)} segments")
 
 
 if __name__ == "__main__":

@@ -73,6 +73,7 @@ def cut_everywhere(folder, whole, path, stride):
     return outcomes
 
 
+@pytest.mark.usefixtures("remembered")
 @pytest.mark.parametrize("kind", KINDS)
 def test_cut_at_sampled_bytes(traces, kind):
     folder, whole = traces[kind]
@@ -92,6 +93,7 @@ def test_cut_at_sampled_bytes(traces, kind):
 
 
 @pytest.mark.full
+@pytest.mark.usefixtures("remembered")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", KINDS)
 def test_cut_at_every_byte(traces, kind):

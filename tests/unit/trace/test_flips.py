@@ -57,6 +57,7 @@ def flip_everywhere(folder, whole, path, stride):
 
 
 @pytest.mark.full
+@pytest.mark.usefixtures("remembered")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_byte_of_every_file(traces, kind):
@@ -87,6 +88,7 @@ def test_index_of_a_finished_run_is_not_needed(traces):
     assert flip_everywhere(folder, whole, folder / "rank-00000" / "index.log", 200) == {"whole"}
 
 
+@pytest.mark.usefixtures("remembered")
 @pytest.mark.parametrize("kind", KINDS)
 def test_manifest(traces, kind):
     folder, whole = traces[kind]
