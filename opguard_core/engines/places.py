@@ -160,13 +160,35 @@ class Places:
             if folder in parts:
                 inside = parts[len(parts) - parts[::-1].index(folder) :]
                 return "/".join(inside), TORCH if inside and inside[0] in _TORCH_PACKAGES else LIBRARY
-        try:
-            path = Path(filename).resolve()
-            if path.is_relative_to(self._root):
-                return path.relative_to(self._root).as_posix(), USER
-        except OSError:
-            path = Path(filename)
+        path = Path(filename).absolute()
+        for candidate in (path, _resolved(path)):
+            if candidate.is_relative_to(self._root):
+                return candidate.relative_to(self._root).as_posix(), USER
         for prefix in (self._stdlib, sys.base_prefix + "/lib/"):
             if filename.startswith(prefix):
                 return f"python/{filename[len(prefix) :]}", STDLIB
-        return path.as_posix(), USER
+        inside = _copied_package(path)
+        if inside is not None:
+            return inside, TORCH if inside.split("/")[0] in _TORCH_PACKAGES else LIBRARY
+        return _resolved(path).as_posix(), USER
+
+
+def _resolved(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except OSError:
+        return path
+
+
+def _copied_package(path: Path) -> str | None:
+    """Name of a file inside a copy of an installed package that another import path entry shadows, None if it is none.
+
+    An environment copied to try a change out must name its files as the original does, or nothing in it could be compared.
+    """
+    sites = [Path(entry) for entry in sys.path if Path(entry).name in _SITE_FOLDERS]
+    for entry in sorted(filter(None, sys.path), key=len, reverse=True):
+        if path.is_relative_to(entry):
+            inside = path.relative_to(entry)
+            if len(inside.parts) > 1 and any((site / inside.parts[0]).is_dir() for site in sites):
+                return inside.as_posix()
+    return None
