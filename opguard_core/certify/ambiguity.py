@@ -35,10 +35,18 @@ def rivals(index: WindowIndex, left: int, right: int) -> list[tuple[int, int]]:
     lefts, rights = np.array([[left, right], *found]).T
     features = aligned.features
     scores = evidence.score(*features, lefts, rights).score
+    distances = _out_of_place(index, lefts, rights)
+    good = (scores[1:] >= scores[0]) & (distances[1:] <= distances[0])
     shared = _same_reads(index, left, right)
-    return [
-        pair for pair, value in zip(found, scores[1:].tolist(), strict=True) if value >= scores[0] and _same_reads(index, *pair) >= shared
-    ]
+    return [pair for pair, kept in zip(found, good.tolist(), strict=True) if kept and _same_reads(index, *pair) >= shared]
+
+
+def _out_of_place(index: WindowIndex, lefts: Ints, rights: Ints) -> Ints:
+    """How far apart two events stand, counted in pairs made by content; 0 between the same two of them."""
+    aligned = index.aligned
+    anchors = aligned.pairs[np.isin(aligned.how[aligned.pairs], (CONTENT, EXACT))]
+    distances: Ints = np.abs(np.searchsorted(anchors, lefts) - np.searchsorted(np.sort(aligned.left[anchors]), rights))
+    return distances
 
 
 def _same_reads(index: WindowIndex, left: int, right: int) -> int:
