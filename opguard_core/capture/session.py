@@ -23,6 +23,7 @@ from opguard_core.engines.rank import RankContext
 from opguard_core.engines.reads import Reads
 from opguard_core.engines.threads import Threads
 from opguard_core.errors import CaptureError
+from opguard_core.fingerprint.constants import DEFINITION
 from opguard_core.ids import Marker
 from opguard_core.plan.allowlist import TRUSTED
 from opguard_core.plan.config import RunConfig
@@ -94,7 +95,7 @@ class Session:
                 engines=self.engines,
                 coverage=self.coverage,
                 contract=self._facts.finish(),
-                extra={"plan_hash": self.config.plan_hash},
+                extra={"plan_hash": self.config.plan_hash, "fingerprint_definition": DEFINITION},
             )
         atexit.unregister(self._at_exit)
 

@@ -70,7 +70,7 @@ class Completeness:
         return reasons
 
     def _plans(self) -> list[Reason]:
-        """Mode, steps and plan hash must agree where both sides state them."""
+        """Mode, plan, world size and the definition of the fingerprint must agree where both sides state them."""
         reasons = []
         for left, right in self.ranks.pairs:
             facts = [_plan(self.reference.ranks[left].manifest), _plan(self.suspect.ranks[right].manifest)]
@@ -138,7 +138,12 @@ class Completeness:
 
 
 def _plan(manifest: RankManifest) -> dict[str, Any]:
-    return {"mode": manifest.mode, "plan": manifest.extra.get("plan_hash"), "world_size": manifest.world_size}
+    return {
+        "mode": manifest.mode,
+        "plan": manifest.extra.get("plan_hash"),
+        "world size": manifest.world_size,
+        "fingerprint definition": manifest.extra.get("fingerprint_definition"),
+    }
 
 
 def _hidden_work(manifest: RankManifest) -> str:
