@@ -67,7 +67,7 @@ async def run_side(
         TimedOut: It ran longer than allowed.
         Interrupted: The user interrupted.
     """
-    spawn = _spawn(side, interpreter, capture, folder)
+    spawn = _spawn(side, interpreter, capture, folder, kept)
     progress.say(f"{side.name}: {shlex.join(redact_argv(side.argv))}   (in {side.folder})")
     took = 0.0
 
@@ -124,7 +124,7 @@ def _launcher_error(stderr: Path) -> dict[str, str] | None:
     return {"text": text[text.rfind("\nopguard: ") + 1 :].removeprefix("opguard: "), "slug": found[-1]["slug"]}
 
 
-def _spawn(side: ProgramSide, interpreter: Interpreter, capture: CaptureRequest, folder: Path) -> Spawn:
+def _spawn(side: ProgramSide, interpreter: Interpreter, capture: CaptureRequest, folder: Path, kept: Path | None) -> Spawn:
     """The child process of one side; makes its result folder."""
     folder.mkdir(mode=0o700)
     trace = folder / "trace"
@@ -144,6 +144,7 @@ def _spawn(side: ProgramSide, interpreter: Interpreter, capture: CaptureRequest,
         mark=str(trace),
         timeout_s=capture.timeout_s,
         label=f"{side.name} side",
+        kept=f"What it left is in {kept}." if kept else "",
     )
 
 

@@ -44,6 +44,7 @@ def compare(request: CompareRequest, progress: Progress) -> dict[str, Any]:
     with scratch("compare") as temporary:
         sides = resolve(request, temporary)
         final = choose_out(request.out, [side.origin if isinstance(side, ProgramSide) else side.trace for side in sides])
+        _say_what_is_ignored(request, sides, progress)
         interpreter = _interpreter(sides, request.capture, progress)
         with Results(final) as results:
             runs = _run_all(sides, interpreter, request.capture, results, progress)
@@ -54,6 +55,17 @@ def compare(request: CompareRequest, progress: Progress) -> dict[str, Any]:
             (results.partial / ANSWER_FILE).write_text(dumps(answer, indent=1) + "\n", "ascii")
             results.finish()
     return answer
+
+
+def _say_what_is_ignored(request: CompareRequest, sides: tuple[Side, Side], progress: Progress) -> None:
+    """Two traces run nothing: options about running must not pass in silence."""
+    if any(isinstance(side, ProgramSide) for side in sides):
+        return
+    capture = request.capture
+    given = {"ARGV": request.argv, "--python": capture.python, "--timeout": capture.timeout_s, "--deterministic": capture.deterministic}
+    ignored = [name for name, value in given.items() if value]
+    if ignored:
+        progress.say(f"note: both sides are traces, so nothing is run; {', '.join(ignored)} had no effect")
 
 
 def _interpreter(sides: tuple[Side, Side], capture: CaptureRequest, progress: Progress) -> Interpreter | None:

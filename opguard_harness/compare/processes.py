@@ -67,6 +67,7 @@ class Spawn:
         mark: Text found in the environment of every process of its family and nowhere else.
         timeout_s: Seconds it may run; None for no limit.
         label: What messages call it.
+        kept: One sentence that says where its output will be, or nothing.
     """
 
     command: Sequence[str]
@@ -77,6 +78,7 @@ class Spawn:
     mark: str
     timeout_s: float | None
     label: str
+    kept: str = ""
 
 
 async def run_to_end(spawn: Spawn, interrupts: Interrupts, tick: Callable[[float], None]) -> int:
@@ -116,7 +118,7 @@ async def run_to_end(spawn: Spawn, interrupts: Interrupts, tick: Callable[[float
             if interrupts.count:
                 raise Interrupted(f"Interrupted while the {spawn.label} ran; its processes were ended.", hint="Run the command again.")
             if spawn.timeout_s is not None and elapsed > spawn.timeout_s:
-                hint = "Give it more time with --timeout S, or fewer steps; if it hangs only on one side, that is a finding in itself."
+                hint = f"Give it more time or fewer steps; if only one side hangs, that is a finding. {spawn.kept}".strip()
                 raise TimedOut(f"The {spawn.label} did not end within {spawn.timeout_s:g} s; its processes were ended.", hint=hint)
             tick(elapsed)
             with anyio.move_on_after(_POLL_S):

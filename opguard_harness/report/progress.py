@@ -28,7 +28,7 @@ class Progress:
     def tick(self, text: str) -> None:
         """One line that the next one replaces; nothing unless this is a terminal."""
         if self._live:
-            shown = terminal(text)[:100]
+            shown = terminal(text)[:79]  # a wrapped line could not be taken back
             self._put(f"{self._blank()}{shown}")
             self._width = len(shown)
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from opguard_core.ids import SIDES
+from opguard_harness.tools.budget import first_fitting, within
 from opguard_harness.tools.declaration import Evidence, Next, Result, Tool, argument
 
-_NEAR_SHOWN = 4
-_STACK_SHOWN = 6
 _LIST_SHOWN = 16
+_LIST_CHARS = 8_000
+_ANSWER_CHARS = 6_000  # one call has to be enough, and small enough to be read whole
+_TEXT_CHARS = 200
+_FRAMES_SHOWN = (6, 3, 1, 0)
 
 
 @dataclass(frozen=True)
@@ -48,8 +52,8 @@ def align(arguments: AlignArguments) -> AlignResult:
         verdict=answer["verdict"],
         prefix=prefix,
         compared=_counted(answer["compared"]),
-        contract=answer["contract"][:20],
-        reasons=answer["reasons"],
+        contract=within(answer["contract"], _LIST_CHARS),
+        reasons=within(answer["reasons"], _LIST_CHARS),
         next=[Next("first_difference", {"comparison": out.name}, "where they part, with both sources")],
     )
 
@@ -88,18 +92,21 @@ def first_difference(arguments: FirstDifferenceArguments) -> FirstDifferenceResu
 
     answer = answer_of(arguments.comparison)
     pivot = answer["pivot"]
-    lines = short_answer(answer)
-    return FirstDifferenceResult(
-        summary=_summary(answer),
-        verdict=answer["verdict"],
-        pivot=_shortened(pivot) if pivot else None,
-        excerpts=excerpts(answer) if pivot else {},
-        reasons=answer["reasons"][:8],
-        isolated=len(answer["isolated"]),
-        text="\n".join(lines),
-        evidence=_evidence(answer) if pivot else [],
-        next=_following(answer),
-    )
+
+    def build(frames: int) -> FirstDifferenceResult:
+        return FirstDifferenceResult(
+            summary=_summary(answer),
+            verdict=answer["verdict"],
+            pivot=_shortened(pivot, frames) if pivot else None,
+            excerpts=excerpts(answer, context=min(frames, 3)) if pivot else {},
+            reasons=within(answer["reasons"], 250 * frames + 500),
+            isolated=len(answer["isolated"]),
+            text="\n".join(short_answer(answer)),
+            evidence=_evidence(answer) if pivot else [],
+            next=_following(answer),
+        )
+
+    return first_fitting(_FRAMES_SHOWN, build, _ANSWER_CHARS)
 
 
 def _summary(answer: dict[str, Any]) -> str:
@@ -112,20 +119,32 @@ def _summary(answer: dict[str, Any]) -> str:
     return f"inconclusive: {', '.join(reason['slug'] for reason in answer['reasons'])}."
 
 
-def _shortened(pivot: dict[str, Any]) -> dict[str, Any]:
-    """The pivot with what a reader needs first; the whole one is in answer.json."""
-    stack = {
-        side: [{key: place[key] for key in ("file", "line", "function", "text")} for place in frames[-_STACK_SHOWN:]] if frames else None
-        for side, frames in pivot["stack"].items()
+def _shortened(pivot: dict[str, Any], frames: int) -> dict[str, Any]:
+    """The pivot with what a reader needs first; the whole one is in answer.json.
+
+    Args:
+        pivot: As in an answer.
+        frames: Innermost frames of each stack to show; also bounds the list of near places.
+    """
+    stacks = {
+        side: [{key: _line(place[key]) for key in ("file", "line", "function", "text")} for place in stack[len(stack) - frames :]]
+        for side, stack in pivot["stack"].items()
+        if stack
     }
-    return {**pivot, "stack": stack, "near": pivot["near"][:_NEAR_SHOWN]}
+    places = {side: {key: _line(value) for key, value in pivot[side].items()} if pivot[side] else None for side in SIDES}
+    return {**pivot, **places, "stack": stacks, "near": within(pivot["near"], 250 * frames)}
+
+
+def _line(value: Any) -> Any:
+    """A text of bounded length; anything else as it is."""
+    return f"{value[: _TEXT_CHARS - 3]}..." if isinstance(value, str) and len(value) > _TEXT_CHARS else value
 
 
 def _evidence(answer: dict[str, Any]) -> list[Evidence]:
     """The two events of the pivot, as places in the traces."""
     pivot = answer["pivot"]
     found = []
-    for side in ("reference", "suspect"):
+    for side in SIDES:
         seq = (pivot.get("seq") or {}).get(side)
         if seq is not None:
             uri = f"{answer['trace'][side]}#rank={pivot['rank']}&seq={seq}"
@@ -144,7 +163,7 @@ def _following(answer: dict[str, Any]) -> list[Next]:
             {"run": answer["trace"][side], "file": pivot[side]["file"], "line": pivot[side]["line"]},
             f"read the {side} around it",
         )
-        for side in ("suspect", "reference")
+        for side in reversed(SIDES)
         if pivot[side] is not None
     ]
 

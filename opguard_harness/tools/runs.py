@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from opguard_harness.errors import InvalidArguments
+from opguard_harness.tools.budget import within
 from opguard_harness.tools.declaration import Next, Result, Tool, Truncated, argument
 
+_LIST_CHARS = 12_000
 _PROGRAMS = ("python", "python3", "torchrun", "accelerate")
 
 
@@ -126,7 +128,8 @@ def launch_preflight(arguments: LaunchPreflightArguments) -> LaunchPreflightResu
     )
     why = "settings that change arithmetic differ: make them equal first" if arithmetic else "both sides look comparable"
     following = [Next("run_guarded", {"folder": arguments.reference, "command": list(arguments.command)}, why)]
-    return LaunchPreflightResult(summary=summary, contract=found.contract, common=found.common, sides=found.sides, next=following)
+    contract = within(found.contract, _LIST_CHARS)
+    return LaunchPreflightResult(summary=summary, contract=contract, common=found.common, sides=found.sides, next=following)
 
 
 def program(command: list[str]) -> tuple[str, ...]:

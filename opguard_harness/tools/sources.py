@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from opguard_harness.tools.budget import first_fitting
 from opguard_harness.tools.declaration import Result, Tool, Truncated, argument
+
+_LIMIT_CHARS = 30_000
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,14 @@ def show_source(arguments: ShowSourceArguments) -> ShowSourceResult:
 
     found = executed_source(trace_of(arguments.run), arguments.file)
     lines = found.text.splitlines()
-    first = min(max(1, arguments.line - arguments.context), max(1, len(lines)))
-    last = min(len(lines), arguments.line + arguments.context)
+    contexts = [size for size in (100, 50, 25, 12, 6, 3, 1, 0) if size < arguments.context]
+    return first_fitting([arguments.context, *contexts], lambda context: _excerpt(arguments, found.digest, lines, context), _LIMIT_CHARS)
+
+
+def _excerpt(arguments: ShowSourceArguments, digest: str, lines: list[str], context: int) -> ShowSourceResult:
+    """The answer with that many lines before and after."""
+    first = min(max(1, arguments.line - context), max(1, len(lines)))
+    last = min(len(lines), arguments.line + context)
     width = len(str(last))
     numbered = [
         f"{'>' if number == arguments.line else ' '}{number:>{width}} {lines[number - 1][:300]}" for number in range(first, last + 1)
@@ -44,7 +53,7 @@ def show_source(arguments: ShowSourceArguments) -> ShowSourceResult:
     return ShowSourceResult(
         summary=f"Lines {first} to {last} of {len(lines)}.",
         file=arguments.file,
-        digest=found.digest,
+        digest=digest,
         first_line=first,
         last_line=last,
         num_lines=len(lines),

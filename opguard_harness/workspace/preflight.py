@@ -22,8 +22,6 @@ from opguard_harness.report.progress import Silent
 from opguard_harness.workspace.contents import boundaries
 from opguard_harness.workspace.guarded import existing_folder
 
-_DIFFERENCES_SHOWN = 30
-
 
 @dataclass(frozen=True)
 class Preflight:
@@ -52,7 +50,7 @@ def preflight(reference: Path, suspect: Path, argv: tuple[str, ...], capture: Ca
         for name, (found, windows) in counts.items():
             sides[name].update({"boundaries": found.total(), "windows": windows})
         common = _common(counts["reference"][0], counts["suspect"][0])
-        contract = contract_differences(traces["reference"], traces["suspect"])[:_DIFFERENCES_SHOWN]
+        contract = contract_differences(traces["reference"], traces["suspect"])
     return Preflight(contract, common, sides)
 
 
