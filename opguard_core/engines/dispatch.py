@@ -33,6 +33,7 @@ _graph_task = torch._C._current_graph_task_id
 _grad_enabled = torch.is_grad_enabled
 _now_ns = time.monotonic_ns
 _push, _pop = torch._C._push_on_torch_dispatch_stack, torch._C._pop_torch_dispatch_stack
+_num_modes = torch._C._len_torch_dispatch_stack
 _NoTorchFunction = torch._C.DisableTorchFunction
 _DENSE = torch._C.DispatchKey.CompositeExplicitAutograd
 _DISABLED = torch._C._disabled_torch_dispatch_impl
@@ -102,11 +103,14 @@ class BoundaryMode(TorchDispatchMode):
 
 def _dispatch(self: Any, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
     engine, lane = self.engine, self.lane
-    if types and engine.delegates(types):
-        return NotImplemented
     kwargs = kwargs or {}
     call = None
     try:
+        if _num_modes():
+            # We stand above all but torch's own tracing modes (fake, proxy, functional): nothing real is computed here.
+            return func(*args, **kwargs)
+        if types and engine.delegates(types):
+            return NotImplemented
         plan = engine.plan_of(func)
         if plan is None:
             return engine.higher_order(self, func, args, kwargs)

@@ -120,7 +120,8 @@ def capturing(mode: str = "verify", **options: object) -> Iterator[Captured]:
 
 def first_difference(one: Captured, other: Captured) -> tuple[EventRow, str]:
     """The first event, and the first slot in it, with other bytes; both sides must have run the same operators."""
-    assert [event.operator for event in one.sink.events] == [event.operator for event in other.sink.events]
+    names = [[event.operator for event in side.sink.events] for side in (one, other)]
+    assert names[0] == names[1], names
     for left, right in zip(one.sink.events, other.sink.events, strict=True):
         for a, b in zip(one.sink.slots[left.seq], other.sink.slots[right.seq], strict=True):
             assert a.slot == b.slot
