@@ -96,7 +96,7 @@ class RankJudge:
 
     def _conclude(self, roots: list[Root]) -> None:
         node = roots[0].node
-        if node.left is not None and node.right is not None:
+        if node.left is not None and node.right is not None and roots[0].consumer is None:  # else its consumer chose it
             self.findings.rivals = [Node(node.window, *pair) for pair in rivals(self.walk.index(node.window), node.left, node.right)]
         self.findings.pivot = roots
         self.findings.clock = self._clock(roots[0].node)
@@ -144,8 +144,11 @@ class RankJudge:
             if slug:
                 weak.append((slug, node))
                 continue
-            self.findings.first_consumers = [Node(number, *consumer) for consumer in spread.consumers]
-            return self.walk.from_pair(node), []
+            doubtful = {other for name, other in weak if name == "auxiliary-output"}
+            roots = [root for root in self.walk.from_pair(node) if root.node not in doubtful]
+            if roots:
+                self.findings.first_consumers = [Node(number, *consumer) for consumer in spread.consumers]
+                return roots, []
         return [], weak
 
     def _weakness(self, index: WindowIndex, matters: Matters, left: int, differing: list[int], spread: Spread) -> str:
@@ -154,7 +157,7 @@ class RankJudge:
             return "low-confidence"
         if not self._auxiliary(index, left, differing):
             return ""
-        proven = any(self._only_this_differs(index, consumer[0], left) for consumer in spread.consumers)
+        proven = any(self._only_this_differs(index, matters, consumer[0], left) for consumer in spread.consumers)
         return "" if proven else "auxiliary-output"
 
     def _auxiliary(self, index: WindowIndex, left: int, differing: list[int]) -> bool:
@@ -168,11 +171,11 @@ class RankJudge:
         returned = [window.text(int(window.slot[aligned.outputs.right[at]])).startswith("out.") for at in differing]
         return all(returned) and bool(aligned.reference.window.args[left] == window.args[aligned.left[left]])
 
-    def _only_this_differs(self, index: WindowIndex, consumer: int, left: int) -> bool:
-        """A consumer gives another result although all it reads, save what ``left`` produced, is the same."""
+    def _only_this_differs(self, index: WindowIndex, matters: Matters, consumer: int, left: int) -> bool:
+        """A consumer gives another result, or tells Python another value, although all else it reads is the same."""
         aligned = index.aligned
         pair = int(index.pair_of[consumer])
-        if not aligned.differs[pair]:
+        if not aligned.differs[pair] and matters.own_sink(consumer) is None:
             return False
         writer = aligned.reference.writer
         events = aligned.reference.window.event

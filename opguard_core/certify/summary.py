@@ -74,8 +74,11 @@ def _ambiguous(firsts: list[tuple[tuple[int, int, int], RankFindings, Describer]
         return []
     _, found, words = firsts[0]
     nodes = [found.pivot[0].node, *found.rivals]
-    shown = list(dict.fromkeys(f"{_shown(words, node)} against {_shown(words, node, side=0)}" for node in nodes))
-    return [reason("ambiguous-pivot", place="; ".join(shown[:4]))] if len(shown) > 1 else []
+    places = {(words.place(0, node), words.place(1, node)): node for node in reversed(nodes)}
+    if len(places) < 2:
+        return []
+    shown = dict.fromkeys(f"{_shown(words, node)} against {_shown(words, node, side=0)}" for node in places.values())
+    return [reason("ambiguous-pivot", place="; ".join(list(shown)[:4]))]
 
 
 def _isolated(judged: Judged) -> list[Pivot]:
