@@ -24,6 +24,8 @@ from opguard_core.errors import LaunchFailed
 _FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 GRACE_S = 5.0  # what is left of the group after a signal has that long to end
 _POLL_S = 0.05
+_PROC = Path("/proc")
+_ENDED = "ZX"  # states of a process that waits to be waited for
 
 
 @dataclass(frozen=True)
@@ -147,14 +149,28 @@ def _group_lives(group: int) -> bool:
         return False
     except PermissionError:
         return True
-    if not Path("/proc/self/stat").exists():
+    if not (_PROC / "self").exists():
         return True
-    return any(_runs_in_group(entry, group) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
+    rows = [_state(entry) for entry in _PROC.iterdir() if entry.name.isdecimal()]
+    return any(row is not None and row[1] == group and row[0] not in _ENDED for row in rows)
 
 
-def _runs_in_group(entry: Path, group: int) -> bool:
+def alive(pid: int) -> bool:
+    """Whether a process still runs; one that has ended but was not waited for does not."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    row = _state(_PROC / str(pid))
+    return row is None or row[0] not in _ENDED
+
+
+def _state(entry: Path) -> tuple[str, int] | None:
+    """State letter and process group of a process, from its folder in /proc; None if there is none."""
     try:
         fields = (entry / "stat").read_text("ascii", errors="replace").rpartition(")")[2].split()
     except OSError:
-        return False  # ended meanwhile
-    return int(fields[2]) == group and fields[0] not in "ZX"
+        return None
+    return fields[0], int(fields[2])

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from opguard_core.errors import CaptureError, NothingCaptured, OpGuardError
-from opguard_core.launch.child import Exit
+from opguard_core.launch.child import Exit, alive
 from opguard_core.launch.folder import PARENT_FOLDER, Process
 
 REASONS = {
@@ -78,7 +77,7 @@ def gaps(processes: Sequence[Process], ranks: Sequence[int], spawned: bool) -> l
                 f"Process {pid} ({name}) was captured as the single process and joined a group of {process.get('joined_world_size')} ranks."
             )
             found.append(("late-rank", text, "Set RANK and WORLD_SIZE for every rank, as torchrun does."))
-        if process.get("folder") and process.get("state") == "capturing" and _alive(pid):
+        if process.get("folder") and process.get("state") == "capturing" and alive(pid):
             found.append(("still-running", f"Process {pid} ({name}) outlived the program.", "Have the program wait for its ranks."))
         if process.get("problem"):
             found.append(("stop-failed", f"Process {pid} could not close its trace: {process.get('problem')}.", OpGuardError.hint))
@@ -128,13 +127,3 @@ def _counts(process: Process, spawned: bool) -> bool:
 
 def _some(ranks: Sequence[int]) -> str:
     return ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -133,6 +134,47 @@ def test_a_signal_to_the_launcher_reaches_the_program(tmp_path, number):
             continue
         assert launcher.returncode == (9 if handled else 128 + number)
         assert json.loads((out / "manifest.json").read_text())["complete"]
+
+
+def test_ctrl_c_at_a_terminal_reaches_the_program_once_and_its_input_works(tmp_path):
+    program = r"""
+import os, signal
+count = 0
+def told(number, frame):
+    global count
+    count += 1
+signal.signal(signal.SIGINT, told)
+os.write(1, b"said:" + input().encode() + b" ")
+while not count:
+    signal.pause()
+os.write(1, b"interrupts:%d group:%d " % (count, os.tcgetpgrp(0) == os.getpgrp()))
+os._exit(4)
+"""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        argv = launch_argv(sys.executable, tmp_path / "trace", [sys.executable, "-c", program])
+        os.execve(argv[0], argv, _env())
+    os.write(terminal, b"hello\n")
+    seen = _read_until(terminal, b"said:hello")
+    os.write(terminal, b"\x03")
+    seen += _read_until(terminal, b"group:1")
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 4
+    os.close(terminal)
+    assert b"interrupts:1 group:1" in seen
+    assert json.loads((tmp_path / "trace" / "manifest.json").read_text())["exit"] == {"code": 4, "signal": None}
+
+
+def _read_until(descriptor, wanted):
+    seen = b""
+    while wanted not in seen:
+        try:
+            part = os.read(descriptor, 4096)
+        except OSError:  # the terminal has no program any more
+            break
+        if not part:
+            break
+        seen += part
+    return seen
 
 
 @pytest.mark.full

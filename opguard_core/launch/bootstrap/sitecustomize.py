@@ -8,7 +8,8 @@ the process is, the ``sitecustomize`` that would have run without us runs, once,
 It acts only if the run folder of the environment is private, ours, and holds a plan with the environment's nonce.
 
 Only modules that the interpreter has loaded by now may be imported before torch: any other would be found in
-``sys.modules`` by a program that has a file of that name beside its script.
+``sys.modules`` by a program that has a file of that name beside its script. Annotations are text, since any Python 3 among
+the program's processes runs this file; those older than 3.10 are left alone.
 
 What it cannot see: processes started with -I, -E or -S or with another PYTHONPATH, and embedded interpreters.
 """
@@ -65,7 +66,7 @@ _OPTIONS_WITH_VALUE = "WXQ"
 _IGNORING = {"I": "isolated mode", "E": "PYTHONPATH is ignored", "S": "the site module is not imported"}
 
 
-def command_line(argv: "Sequence[str]") -> tuple[str, str, str]:
+def command_line(argv: "Sequence[str]") -> "tuple[str, str, str]":
     """Take an interpreter's command line apart.
 
     Args:
@@ -102,12 +103,12 @@ def command_line(argv: "Sequence[str]") -> tuple[str, str, str]:
     return "script", argv[index], flags
 
 
-def ignoring_flags(flags: str) -> list[str]:
+def ignoring_flags(flags: str) -> "list[str]":
     """Options among ``flags`` under which no bootstrap runs, as ``["-I (isolated mode)", ...]``."""
     return [f"-{letter} ({_IGNORING[letter]})" for letter in _IGNORING if letter in flags]
 
 
-def declared_rank(environ: "Mapping[str, str]") -> tuple[int, int, int] | None:
+def declared_rank(environ: "Mapping[str, str]") -> "tuple[int, int, int] | None":
     """(rank, world size, local rank) that the environment gives this process, or None."""
     for rank_name, world_name, local_name in RANK_VARIABLES:
         rank, world = environ.get(rank_name, ""), environ.get(world_name, "")
@@ -117,7 +118,7 @@ def declared_rank(environ: "Mapping[str, str]") -> tuple[int, int, int] | None:
     return None
 
 
-def decide(argv: "Sequence[str]", environ: "Mapping[str, str]") -> tuple[str, str]:
+def decide(argv: "Sequence[str]", environ: "Mapping[str, str]") -> "tuple[str, str]":
     """What this process is.
 
     Returns:
@@ -175,7 +176,7 @@ def trusted_plan(run: str, nonce: str) -> bool:
     return b'"nonce":"%s"' % nonce.encode() in data
 
 
-def write_record(run: str, facts: dict[str, object]) -> bool:
+def write_record(run: str, facts: "dict[str, object]") -> bool:
     """Tell the launcher about this process, in a file of its own.
 
     Args:
@@ -198,7 +199,7 @@ def write_record(run: str, facts: dict[str, object]) -> bool:
     return True
 
 
-def without_folder(value: str, folder: str) -> str | None:
+def without_folder(value: str, folder: str) -> "str | None":
     """A PYTHONPATH without the one entry ``folder``; None when nothing is left."""
     entries = value.split(os.pathsep)
     if folder in entries:
@@ -291,7 +292,7 @@ def _load_opguard(folder: str) -> None:
         raise ImportError(f"the program has imported another opguard_core, from {known.__file__}")
 
 
-def begin(folder: str, run: str, role: str, facts: dict[str, object]) -> None:
+def begin(folder: str, run: str, role: str, facts: "dict[str, object]") -> None:
     """Start what this role asks for, torch being there."""
     if os.getpid() != facts["pid"]:  # forked before torch was imported
         ancestor = facts["pid"] if role == "program" else facts["ancestor"]
@@ -309,7 +310,7 @@ def begin(folder: str, run: str, role: str, facts: dict[str, object]) -> None:
         give_up(run, facts, error)
 
 
-def give_up(run: str, facts: dict[str, object], error: Exception) -> None:
+def give_up(run: str, facts: "dict[str, object]", error: Exception) -> None:
     """Capture could not start: end the process now, before its first step, rather than after hours without a trace."""
     import traceback
 
@@ -332,7 +333,7 @@ def activate(folder: str) -> None:
         sys.path.remove(folder)
     sys.path_importer_cache.pop(folder, None)
     run = os.environ.get(ENV_RUN, "")
-    trusted = trusted_plan(run, os.environ.get(ENV_NONCE, ""))
+    trusted = sys.version_info >= (3, 10) and trusted_plan(run, os.environ.get(ENV_NONCE, ""))
     role, reason = decide(sys.orig_argv, os.environ) if trusted else ("left", "")
     if trusted:
         kind, value, _ = command_line(sys.orig_argv)
