@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
-from opguard_core.certify import completeness, judge as judging, matters
+from opguard_core.certify import completeness, matters
+from opguard_core.certify import judge as judging
 from opguard_core.certify.compare import compare
 from opguard_core.certify.reasons import SLUGS, reason
 from opguard_core.trace.problems import TornTail
@@ -32,7 +35,7 @@ def test_every_reason_has_a_text_and_a_fix():
             return 1
 
     for slug in SLUGS:
-        entry = reason(slug, **{key: 1 for key in "side rank detail count reference suspect step first last place share".split()})
+        entry = reason(slug, **dict.fromkeys("side rank detail count reference suspect step first last place share".split(), 1))
         assert entry.slug == slug
         assert entry.text.endswith(".") or entry.text.endswith("1")
         assert entry.fix.endswith(".")
@@ -68,7 +71,7 @@ def test_records_lost_before_a_difference_may_hide_an_earlier_one(window, word):
     train(script, twist=lossy(window))
     script.close()
     lost = [event.seq for event in script.writer.rows["events"]]
-    hole = next((a + 1, b - 1) for a, b in zip(lost, lost[1:], strict=False) if b - a > 1)
+    hole = next((a + 1, b - 1) for a, b in itertools.pairwise(lost) if b - a > 1)
     clean = traced(clone(Held(6)))
     verdict = compare(memory_run([MemoryTrace(script.writer, script.writer.manifest, dropped=(hole,))]), memory_run([clean]))
     assert verdict.verdict == word
@@ -88,7 +91,7 @@ def test_records_lost_after_the_difference_do_not_matter():
     train(script, twist=late)
     script.close()
     lost = [event.seq for event in script.writer.rows["events"]]
-    hole = next((a + 1, b - 1) for a, b in zip(lost, lost[1:], strict=False) if b - a > 1)
+    hole = next((a + 1, b - 1) for a, b in itertools.pairwise(lost) if b - a > 1)
     broken = MemoryTrace(script.writer, script.writer.manifest, dropped=(hole,))
     verdict = compare(memory_run([traced(in_step(0, "batch", lambda s, t: t.update(x=other(t["x"]))))]), memory_run([broken]))
     assert verdict.verdict == "diverged"
