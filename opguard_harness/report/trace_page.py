@@ -6,6 +6,8 @@ from typing import Any
 
 from opguard_harness.report.escape import terminal
 
+_UNKNOWN = "unknown"
+
 
 def trace_page(found: dict[str, Any]) -> list[str]:
     """Lay out the counts of ``workspace.contents.contents``.
@@ -13,16 +15,15 @@ def trace_page(found: dict[str, Any]) -> list[str]:
     Args:
         found: Its result.
     """
-    ended = found["exit"] or {}
-    how = f"signal {ended['signal']}" if ended.get("signal") else f"exit code {ended.get('code')}"
     lines = [
         f"trace      {terminal(found['trace'])}",
-        f"command    {terminal(' '.join(found['argv']))[:200]}",
-        f"captured   {terminal(found['created_utc'])}, mode {terminal(found['mode'])}, {how}",
+        f"command    {terminal(' '.join(found['argv']))[:200] or _UNKNOWN}",
+        f"captured   {terminal(found['created_utc']) or _UNKNOWN}, mode {terminal(found['mode']) or _UNKNOWN}, {_ended(found['exit'])}",
         f"holds      {found['events']} events, {found['tensors']} tensors",
-        f"size       {found['bytes_on_disk']} bytes, {found['bytes_per_tensor']} per tensor",
-        f"operators  {', '.join(f'{terminal(name)} x{count}' for name, count in found['operators'].items())}",
+        f"size       {found['bytes_on_disk']} bytes{_per_tensor(found)}",
     ]
+    if found["operators"]:
+        lines.append(f"operators  {', '.join(f'{terminal(name)} x{count}' for name, count in found['operators'].items())}")
     if not found["complete"]:
         lines.append(f"incomplete {terminal(found['torn'] or 'a rank stops early, see below')}")
     if found["missing_ranks"]:
@@ -32,10 +33,21 @@ def trace_page(found: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _ended(ended: dict[str, Any] | None) -> str:
+    if ended is None:
+        return "end unknown"
+    return f"exit code {ended.get('code')}" if ended.get("signal") is None else f"signal {ended['signal']}"
+
+
+def _per_tensor(found: dict[str, Any]) -> str:
+    return f", {found['bytes_per_tensor']} per tensor" if found["tensors"] else ""
+
+
 def _rank(rank: dict[str, Any]) -> list[str]:
     steps = f"windows {rank['windows'][0]}:{rank['windows'][1]}" if rank["windows"] else "no windows"
     phases = ", ".join(f"{terminal(name)} {count}" for name, count in rank["phases"].items())
-    lines = [f"rank {rank['rank']:<5} {rank['events']} events, {steps}; {phases}; ended by {terminal(rank['ended'])}"]
+    parts = [f"{rank['events']} events, {steps}", phases, f"ended by {terminal(rank['ended'])}"]
+    lines = [f"rank {rank['rank']:<5} {'; '.join(part for part in parts if part)}"]
     if rank["torn"]:
         lines.append(f"           stops early: {terminal(rank['torn'])}")
     if rank["dropped"]:

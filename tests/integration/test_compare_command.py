@@ -18,6 +18,7 @@ from opguard_harness.__main__ import main
 from opguard_harness.answer.schema import compare_schema
 from opguard_harness.answer.validate import faults
 from opguard_harness.compare import processes
+from tests.support.answers import answer, pivot
 from tests.support.fake_training import REPOSITORY, fake_program, fake_python
 
 
@@ -242,6 +243,45 @@ def test_people_get_six_lines_and_programs_one_object(place, python, capsys):
     assert len(captured.out.splitlines()) == 6
     assert captured.out.startswith("diverged    step 1, ")
     assert [line.split(":")[0] for line in captured.err.splitlines()] == ["reference", "suspect", "comparing the traces"]
+
+
+def test_an_untested_pair_is_said_when_the_comparison_starts(place, capsys):
+    python = fake_python(place / "bin", version="3.12.1")
+    assert main(["compare", *map(str, sides(place)), "--python", str(python), "--out", str(place / "out")]) == 0
+    assert "note: Python 3.12.1 with torch 2.13.0 is an untested pair" in capsys.readouterr().err
+
+
+def test_options_that_have_no_effect_on_traces_are_named(place, compare, capsys):
+    compare(*sides(place), code=0)
+    words = ["--reference", place / "out" / "reference", "--suspect", place / "out" / "suspect", "--timeout", "5", "--out", place / "two"]
+    assert main(["compare", *map(str, words), "--", "python", "x.py"]) == 0
+    assert "nothing is run; ARGV, --timeout had no effect" in capsys.readouterr().err
+
+
+def test_secrets_on_the_command_line_are_not_shown(place, python, capsys):
+    words = [
+        *map(str, sides(place)),
+        "--python",
+        str(python),
+        "--out",
+        str(place / "out"),
+        "--",
+        "python",
+        "train.py",
+        "--api-key",
+        "hunter2",
+    ]
+    assert main(["compare", *words]) == 0
+    captured = capsys.readouterr()
+    assert "hunter2" not in captured.out + captured.err
+
+
+@pytest.mark.parametrize("found", [answer("identical"), answer("diverged", pivot=pivot(step=2)), answer("inconclusive")])
+def test_a_demo_that_finds_something_else_is_an_error(place, monkeypatch, capsys, found):
+    monkeypatch.setattr("opguard_harness.workspace.demonstration.compare", lambda request, progress: found)
+    assert main(["demo", "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"]["slug"] == "demo-missed"
+    assert not leftovers(place)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
