@@ -6,6 +6,7 @@ the traces; check the answer against its schema; give the result folder its name
 
 from __future__ import annotations
 
+import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -17,11 +18,12 @@ from opguard_core.errors import Interrupted
 from opguard_harness.answer.plain import dumps, plain
 from opguard_harness.answer.schema import checked
 from opguard_harness.compare.folders import Results, choose_out, scratch
-from opguard_harness.compare.interpreter import Interpreter, find
+from opguard_harness.compare.interpreter import Interpreter, find, refuse_foreign
 from opguard_harness.compare.launching import SideRun, run_side
 from opguard_harness.compare.processes import Interrupts
 from opguard_harness.compare.request import CaptureRequest, CompareRequest
 from opguard_harness.compare.sides import ProgramSide, Side, TraceSide, resolve
+from opguard_harness.doctor.probe import foreign_owners
 from opguard_harness.report.progress import Progress
 
 ANSWER_FILE = "answer.json"
@@ -41,6 +43,7 @@ def compare(request: CompareRequest, progress: Progress) -> dict[str, Any]:
         OpGuardError: Anything that kept a verdict from being given.
     """
     began = time.monotonic()
+    refuse_foreign(foreign_owners(), sys.executable)
     with scratch("compare") as temporary:
         sides = resolve(request, temporary)
         final = choose_out(request.out, [side.origin if isinstance(side, ProgramSide) else side.trace for side in sides])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-if sys.path and sys.path[0] == "":
+if __name__ == "__main__" and sys.path and sys.path[0] == "":
     del sys.path[0]  # under -c the current folder comes first; a user's json.py must not answer for the standard library's
 
 import importlib.metadata

@@ -258,6 +258,12 @@ def test_options_that_have_no_effect_on_traces_are_named(place, compare, capsys)
     assert "nothing is run; ARGV, --timeout had no effect" in capsys.readouterr().err
 
 
+def test_an_environment_that_a_peer_shares_with_us_is_refused(place, compare, monkeypatch):
+    owner = {"name": "opguard", "version": "0.3", "folder": "/site"}
+    monkeypatch.setattr("opguard_harness.compare.pipeline.foreign_owners", lambda: [owner])
+    assert compare(*sides(place), code=2)["error"]["slug"] == "foreign-package"
+
+
 def test_secrets_on_the_command_line_are_not_shown(place, python, capsys):
     words = [
         *map(str, sides(place)),
