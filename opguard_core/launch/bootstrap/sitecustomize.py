@@ -166,7 +166,10 @@ def trusted_plan(run: str, nonce: str) -> bool:
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_size > PLAN_LIMIT_BYTES:
             return False
         data = b""
-        while part := os.read(descriptor, 1 << 20):
+        while len(data) < status.st_size:
+            part = os.read(descriptor, 1 << 20)
+            if not part:
+                return False  # shrank meanwhile
             data += part
     except OSError:
         return False
