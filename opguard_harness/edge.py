@@ -27,6 +27,7 @@ from opguard_harness.report.escape import terminal
 EXIT_OK = 0
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
+LINE = "\n"  # the one control character that error texts may print: they may hold a traceback
 EXIT_OF_VERDICT = {"identical": 0, "diverged": 1, "inconclusive": 3}
 
 
@@ -61,7 +62,7 @@ def _report(error: BaseException, *, wants_json: bool) -> int:
     code = EXIT_INTERRUPTED if isinstance(known, Interrupted) else EXIT_ERROR
     where = _keep_traceback(error) if isinstance(known, Internal) else ""
     try:
-        _write(sys.stderr, f"opguard-harness: {terminal(str(known))}\n{where}")
+        _write(sys.stderr, f"opguard-harness: {terminal(str(known), keep=LINE)}\n{where}")
     except AnswerUndelivered:
         code = max(code, EXIT_ERROR)
     if wants_json and not isinstance(known, AnswerUndelivered):
@@ -121,7 +122,7 @@ def _keep_traceback(error: BaseException) -> str:
         path = private_dir(state_dir()) / "last-internal-error.txt"
         path.write_text(text, "utf-8", errors="backslashreplace")
     except (OSError, OpGuardError, RuntimeError):
-        return terminal(text, keep="\n")
+        return terminal(text, keep=LINE)
     return f"Traceback: {path}\n"
 
 
