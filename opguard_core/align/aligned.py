@@ -158,6 +158,7 @@ def _confidence(pairing: Pairing) -> NDArray[np.uint8]:
         (r.site[left] == s.site[right]) & (r.site[left] != 0) & same_phase & (reference.forward_site[left] == suspect.forward_site[right])
     )
     named = (reference.tensor[left] == suspect.tensor[right]) & (reference.tensor[left] != 0)
+    site &= named | (reference.tensor[left] == 0) | (suspect.tensor[right] == 0)  # one line updates every parameter
     unique = (
         same_op & _unique(reference)[left] & _unique(suspect)[right] & (reference.structural_loose[left] == suspect.structural_loose[right])
     )

@@ -10,7 +10,7 @@ from opguard_core.align.pairing import ANCHOR, CONTENT, EXACT, FLOW, RESCUE, STR
 from opguard_core.align.timeline import REFERENCE, SUSPECT
 from opguard_core.certify.index import WindowIndex
 
-_BY_POSITION = (ANCHOR, FLOW, STRUCTURE, RESCUE)
+BY_POSITION = (ANCHOR, FLOW, STRUCTURE, RESCUE)
 """Passes that choose among equals by position; the others are tied to a content."""
 
 
@@ -26,7 +26,7 @@ def rivals(index: WindowIndex, left: int, right: int) -> list[tuple[int, int]]:
         (reference event, suspect event) with one of the two kept; empty when the pair stands alone, or was made by content.
     """
     aligned = index.aligned
-    if aligned.left[left] != right or aligned.how[left] not in _BY_POSITION:
+    if aligned.left[left] != right or aligned.how[left] not in BY_POSITION:
         return []
     found = [(left, other) for other in _candidates(index, SUSPECT, left, right).tolist()]
     found += [(other, right) for other in _candidates(index, REFERENCE, right, left).tolist()]
@@ -69,4 +69,4 @@ def _is_open(index: WindowIndex, side: int, event: int, fixed: int) -> bool:
     if partner < 0 or partner == fixed:
         return True
     left, _ = index.sides(side, event)
-    return bool(index.aligned.differs[index.pair_of[left]] and index.aligned.how[left] in _BY_POSITION)
+    return bool(index.aligned.differs[index.pair_of[left]] and index.aligned.how[left] in BY_POSITION)

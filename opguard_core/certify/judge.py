@@ -10,10 +10,10 @@ from opguard_core.align import slots
 from opguard_core.align.aligned import Aligned
 from opguard_core.align.columns import COLLECTIVE, KINDS, OPTIMIZER_PHASE, READ, Flags, Ints
 from opguard_core.align.timeline import REFERENCE, SUSPECT, Row, Step, Timeline
-from opguard_core.certify.ambiguity import rivals
+from opguard_core.certify.ambiguity import BY_POSITION, rivals
 from opguard_core.certify.findings import MAX_HARMLESS, Harmless, RankFindings, Remains, Shares
 from opguard_core.certify.index import WindowIndex
-from opguard_core.certify.matters import Matters, Spread
+from opguard_core.certify.matters import GUESS, Matters, Spread
 from opguard_core.certify.root import Node, Root, RootWalk
 from opguard_core.certify.statecompare import COUNTED, StateBoundary, compare_state, kind_of
 from opguard_core.ids import Kind
@@ -138,7 +138,7 @@ class RankJudge:
                 weak.append(("search-exhausted", node))
                 continue
             if spread.sink is None:
-                self._add_harmless(index, node, slot, differing)
+                self._add_harmless(index, matters, node, slot, differing)
                 continue
             slug = self._weakness(index, matters, left, differing, spread)
             if slug:
@@ -153,7 +153,7 @@ class RankJudge:
 
     def _weakness(self, index: WindowIndex, matters: Matters, left: int, differing: list[int], spread: Spread) -> str:
         """Why a difference that reaches something that counts cannot carry a verdict; empty when it can."""
-        if not index.sure(left):
+        if not index.sure(left) or (spread.sink is not None and spread.sink.kind == GUESS):
             return "low-confidence"
         if not self._auxiliary(index, left, differing):
             return ""
@@ -175,7 +175,8 @@ class RankJudge:
         """A consumer gives another result, or tells Python another value, although all else it reads is the same."""
         aligned = index.aligned
         pair = int(index.pair_of[consumer])
-        if not aligned.differs[pair] and matters.own_sink(consumer) is None:
+        sink = matters.own_sink(consumer)
+        if not aligned.differs[pair] and (sink is None or sink.kind == GUESS):
             return False
         writer = aligned.reference.writer
         events = aligned.reference.window.event
@@ -195,9 +196,11 @@ class RankJudge:
 
     # -- what is harmless for now --------------------------------------------------------------------------------------
 
-    def _add_harmless(self, index: WindowIndex, node: Node, slot: str, differing: list[int]) -> None:
+    def _add_harmless(self, index: WindowIndex, matters: Matters, node: Node, slot: str, differing: list[int]) -> None:
         aligned = index.aligned
         assert node.left is not None
+        if self._unrelated(index, matters, node.left, differing):
+            return
         lefts = self._harmless_lefts.setdefault(node.window, set())
         lefts.add(node.left)
         if len(self.findings.harmless) >= MAX_HARMLESS:
@@ -209,6 +212,17 @@ class RankJudge:
             remains += [Remains(side, int(window.storage[rows[at]]), node.window, int(rows[at])) for at in differing]
         first = not any(self._from_harmless(index, at) for at in index.inputs_of(int(index.pair_of[node.left])))
         self.findings.harmless.append(Harmless(node, slot, first, int(aligned.confidence[node.left]), tuple(remains)))
+
+    def _unrelated(self, index: WindowIndex, matters: Matters, left: int, differing: list[int]) -> bool:
+        """Two events paired by their place alone that do not work on the same quantity: no difference at all.
+
+        Each of their results exists on the other side as well, or what they read differently has no common origin.
+        """
+        outputs, pair = index.aligned.outputs, int(index.pair_of[left])
+        if index.aligned.how[left] not in BY_POSITION:
+            return False
+        known = [index.is_known(REFERENCE, int(outputs.left[at])) and index.is_known(SUSPECT, int(outputs.right[at])) for at in differing]
+        return all(known) or bool(index.aligned.reads_differ[pair] and not matters.same_quantity(pair))
 
     def _from_harmless(self, index: WindowIndex, at: int) -> bool:
         inputs = index.aligned.inputs

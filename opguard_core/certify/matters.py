@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from opguard_core.align import slots
-from opguard_core.align.columns import COLLECTIVE, OPTIMIZER_PHASE, READ, STATE
+from opguard_core.align.columns import COLLECTIVE, MUT, OPTIMIZER_PHASE, READ, STATE
 from opguard_core.align.ledger import Lifetimes
 from opguard_core.align.timeline import REFERENCE, SUSPECT
 from opguard_core.certify.index import WindowIndex
@@ -21,6 +21,7 @@ from opguard_core.certify.statecompare import StateBoundary
 MAX_CONSUMERS = 8
 """First differing consumers kept for the report."""
 
+GUESS = "guess"
 MAX_READS = 1 << 20
 """Reads followed in one window; a window beyond that is not judged harmless."""
 
@@ -29,7 +30,8 @@ class Sink(NamedTuple):
     """Where a difference counts.
 
     Attributes:
-        kind: "read", "collective", "optimizer", "state" or "write".
+        kind: "read", "collective", "optimizer", "state" or "write"; "guess" for a read or collective of which only the
+            place says that both sides hand on the same quantity.
         left: Reference event.
         right: Suspect event.
     """
@@ -68,6 +70,7 @@ class Matters:
     state: StateBoundary
     lifetimes: tuple[Lifetimes, Lifetimes]
     _harmless: set[tuple[int, int]] = field(default_factory=set)
+    _guesses: dict[tuple[int, int], Sink] = field(default_factory=dict)
     _reads_left: int = MAX_READS
 
     def __post_init__(self) -> None:
@@ -83,17 +86,37 @@ class Matters:
         if not self.index.sure(left):
             return None
         if aligned.reads_differ[pair]:
-            if window.kind[left] == READ:
-                return Sink("read", left, right)
-            if window.kind[left] == COLLECTIVE:
-                return Sink("collective", left, right)
-            if window.phase[left] == OPTIMIZER_PHASE and aligned.suspect.window.phase[right] == OPTIMIZER_PHASE:
+            if window.kind[left] in (READ, COLLECTIVE):
+                kind = "read" if window.kind[left] == READ else "collective"
+                return Sink(kind if self.same_quantity(pair) else GUESS, left, right)
+            both_update = window.phase[left] == aligned.suspect.window.phase[right] == OPTIMIZER_PHASE
+            if both_update and (self._updates(REFERENCE, left) or self._updates(SUSPECT, right)):
                 return Sink("optimizer", left, right)
         outputs = aligned.outputs
         for at in self.index.differing_outputs(pair):
             if all(self._lasts(side, row) for side, row in ((REFERENCE, int(outputs.left[at])), (SUSPECT, int(outputs.right[at])))):
                 return Sink("write", left, right)
         return None
+
+    def same_quantity(self, pair: int) -> bool:
+        """What a pair hands on differently comes, on both sides, from the two events of one pair, or from outside."""
+        aligned, index = self.index.aligned, self.index
+        for at in index.inputs_of(pair):
+            if aligned.inputs.code[at] <= slots.LAST_SAME:
+                continue
+            left = aligned.reference.producers(int(aligned.inputs.left[at]))[0][:1]
+            right = aligned.suspect.producers(int(aligned.inputs.right[at]))[0][:1]
+            if not left and not right:
+                return True
+            if left and right and index.output_index[REFERENCE][left[0]] == index.output_index[SUSPECT][right[0]] >= 0:
+                return True
+        return False
+
+    def _updates(self, side: int, event: int) -> bool:
+        """An optimizer's event changes something in place, so what it reads is part of the update."""
+        window = self.index.window(side)
+        rows = window.outputs(event)
+        return bool((window.direction[rows] == MUT).any())
 
     def _lasts(self, side: int, row: int) -> bool:
         """The row is the last word, in this window, on state that outlives it and that no state boundary covers.
@@ -125,7 +148,8 @@ class Matters:
         """
         aligned = self.index.aligned
         pair = int(self.index.pair_of[left])
-        result = Spread(self.own_sink(left))
+        result, guess = Spread(), None
+        result.sink, guess = _sorted_out(self.own_sink(left), None, None)
         queue: deque[tuple[int, int]] = deque()
         for at in self.index.differing_outputs(pair) if outputs is None else outputs:
             queue += [(REFERENCE, int(aligned.outputs.left[at])), (SUSPECT, int(aligned.outputs.right[at]))]
@@ -135,15 +159,20 @@ class Matters:
                 result.exhausted = True
                 break
             side, row = queue.popleft()
-            if (side, row) in seen or (side, row) in self._harmless:
+            guess = guess or self._guesses.get((side, row))
+            if (side, row) in seen or (side, row) in self._harmless or (side, row) in self._guesses:
                 continue
             seen.add((side, row))
             for consumer in self.index.flow(side).consumers(row):
                 self._reads_left -= 1
-                sink = self._visit(side, consumer, queue, result.consumers)
-                result.sink = result.sink or sink
+                found = self._visit(side, consumer, queue, result.consumers)
+                result.sink, guess = _sorted_out(found, result.sink, guess)
         if result.sink is None and not result.exhausted:
-            self._harmless |= seen
+            if guess is None:
+                self._harmless |= seen
+            else:
+                self._guesses.update(dict.fromkeys(seen, guess))
+        result.sink = result.sink or guess
         return result
 
     def _visit(self, side: int, row: int, queue: deque[tuple[int, int]], consumers: list[tuple[int, int]]) -> Sink | None:
@@ -171,3 +200,10 @@ class Matters:
         if not index.is_known(side, row):
             queue += [(side, output) for output in window.outputs(event).tolist() if not index.is_known(side, output)]
         return None
+
+
+def _sorted_out(found: Sink | None, sink: Sink | None, guess: Sink | None) -> tuple[Sink | None, Sink | None]:
+    """First firm sink and first guess, given one more find."""
+    if found is not None and found.kind == GUESS:
+        return sink, guess or found
+    return sink or found, guess
