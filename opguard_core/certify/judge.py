@@ -42,6 +42,7 @@ class RankJudge:
         self.walk = RootWalk(timeline)
         self._swallow = swallow
         self._harmless_lefts: dict[int, set[int]] = {}
+        self._swallowed: set[Node] = set()
         self._held: list[Root] = []
         self._held_since: int | None = None
 
@@ -130,8 +131,7 @@ class RankJudge:
             differing = index.differing_outputs(pair)
             window = aligned.suspect.window
             slot = window.text(int(window.slot[aligned.outputs.right[differing[0]]])) if differing else ""
-            if self._swallow(node, slot):
-                self.findings.swallowed += 1
+            if self._is_swallowed(node, slot):
                 continue
             spread = matters.spread(left)
             if spread.sink is None and spread.exhausted:
@@ -145,7 +145,9 @@ class RankJudge:
                 weak.append((slug, node))
                 continue
             doubtful = {other for name, other in weak if name == "auxiliary-output"}
-            roots = [root for root in self.walk.from_pair(node) if root.node not in doubtful]
+            found = self.walk.from_pair(node)
+            roots = [root for root in self._unfiltered(found) if root.node not in doubtful]
+            weak += [("filtered-difference", root.node) for root in found if root.node in self._swallowed][:1]
             if roots:
                 self.findings.first_consumers = [Node(number, *consumer) for consumer in spread.consumers]
                 return roots, []
@@ -192,7 +194,20 @@ class RankJudge:
         for slot in state.differing()[:MAX_STATE_WALKS]:
             if slot.counts:
                 roots += self.walk.from_slots(Node(number, slot.left_event, slot.right_event), slot.left, slot.right)
-        return sorted(roots, key=lambda root: self.walk.order(root.node))
+        kept = self._unfiltered(roots)
+        self.findings.weak += [("filtered-difference", root.node) for root in roots if root.node in self._swallowed][:1]
+        return sorted(kept, key=lambda root: self.walk.order(root.node))
+
+    def _is_swallowed(self, node: Node, slot: str) -> bool:
+        """A filter hides the difference at a node; each node counts as one hit."""
+        if node not in self._swallowed and self._swallow(node, slot):
+            self._swallowed.add(node)
+            self.findings.swallowed += 1
+        return node in self._swallowed
+
+    def _unfiltered(self, roots: list[Root]) -> list[Root]:
+        """Roots that no filter hides; what follows from a hidden one cannot be told from it, and is not called equal."""
+        return [root for root in roots if not self._is_swallowed(root.node, root.slot)]
 
     # -- what is harmless for now --------------------------------------------------------------------------------------
 

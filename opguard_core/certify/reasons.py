@@ -89,6 +89,10 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "Too much reads what differs at {place} to follow all of it.",
         "Compare fewer steps with `--steps` around the place.",
     ),
+    "filtered-difference": (
+        "A difference that a filter hides reaches what counts: {place}. What follows from it cannot be judged.",
+        "Remove the filter, or remove the difference itself from one side.",
+    ),
     "filters-too-wide": (
         "Filters swallowed {share:.1%} of all pairs, more than 5 %.",
         "Make the filters narrower.",

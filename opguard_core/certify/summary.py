@@ -98,7 +98,7 @@ def _isolated(judged: Judged) -> list[Pivot]:
 def _weak(judged: Judged) -> list[Reason]:
     reasons = []
     for found, words in judged:
-        for slug in ("low-confidence", "auxiliary-output", "search-exhausted"):
+        for slug in ("low-confidence", "auxiliary-output", "search-exhausted", "filtered-difference"):
             node = next((node for weak, node in found.weak if weak == slug), None)
             if node is not None:
                 reasons.append(reason(slug, place=_shown(words, node)))
