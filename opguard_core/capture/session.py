@@ -13,6 +13,7 @@ import weakref
 from typing import Any
 
 from opguard_core.determinism.facts import RankFacts
+from opguard_core.engines.compiled import CompiledRegions
 from opguard_core.engines.dispatch import DispatchEngine
 from opguard_core.engines.hooks import Hooks
 from opguard_core.engines.names import Names
@@ -21,6 +22,7 @@ from opguard_core.engines.protocol import EventSink
 from opguard_core.engines.quiet import quiet
 from opguard_core.engines.rank import RankContext
 from opguard_core.engines.reads import Reads
+from opguard_core.engines.shims import hide_from_compiler
 from opguard_core.engines.threads import Threads
 from opguard_core.errors import CaptureError
 from opguard_core.fingerprint.constants import DEFINITION
@@ -55,6 +57,7 @@ class Session:
         self.names = Names(self.context.storages)
         self.threads = Threads(self.engine, self.context.lanes, self.context.coverage)
         self.hooks = Hooks(self.context, self.names, self.threads.follow, before_first_update=lambda: facts.late("first optimizer step"))
+        self.compiled = CompiledRegions(self.context.coverage)
         self._patches = Patches()
         self._pid = os.getpid()
         self._running = False
@@ -63,7 +66,8 @@ class Session:
 
     def begin(self) -> None:
         """Start observing the calling thread and all that follow."""
-        self._patches.install(self.hooks, Reads(self.context))
+        hide_from_compiler("opguard_core.")
+        self._patches.install(self.hooks, Reads(self.context), self.compiled)
         self.threads.start(self._patches)
         self._running = True
         config = self.config
@@ -109,6 +113,7 @@ class Session:
         context.outbox.settle()
         self.hooks.mark(Marker.RUN_END, f"reason={reason}")
         self._patches.remove()
+        self.compiled.stop()
         for row in context.storages.poll(context.outbox.next_seq):
             self._sink.lifetime(row)
         for row in context.storages.close():

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from opguard_core.engines.higher_order import run as run_higher_order
 from opguard_core.engines.lanes import Lane
 from opguard_core.engines.operators import Handling, OperatorPlan, OperatorPlans
 from opguard_core.engines.outbox import Entry
@@ -34,8 +35,8 @@ _grad_enabled = torch.is_grad_enabled
 _now_ns = time.monotonic_ns
 _push, _pop = torch._C._push_on_torch_dispatch_stack, torch._C._pop_torch_dispatch_stack
 _num_modes = torch._C._len_torch_dispatch_stack
+_set_eval_frame = torch._C._dynamo.eval_frame.set_eval_frame
 _NoTorchFunction = torch._C.DisableTorchFunction
-_DENSE = torch._C.DispatchKey.CompositeExplicitAutograd
 _DISABLED = torch._C._disabled_torch_dispatch_impl
 _OPTIMIZER, _FORWARD, _DATA, _COLLECTIVE = Phase.OPTIMIZER.value, Phase.FORWARD.value, Phase.DATA.value, Phase.COLLECTIVE.value
 _BACKWARD = Phase.BACKWARD.value
@@ -90,6 +91,7 @@ class BoundaryMode(TorchDispatchMode):
     def __init__(self, engine: DispatchEngine, lane: Lane) -> None:
         super().__init__()
         self.engine, self.lane = engine, lane
+        lane.mode = self
 
     def push(self) -> None:  # type: ignore[override]
         """Observe the calling thread from now on."""
@@ -97,14 +99,21 @@ class BoundaryMode(TorchDispatchMode):
 
     def pop(self) -> None:
         """Stop, if no other mode has been pushed since."""
-        if torch._C._len_torch_dispatch_stack() and torch._C._get_dispatch_stack_at(torch._C._len_torch_dispatch_stack() - 1) is self:
+        if self.on_top():
             _pop(None)
+
+    def on_top(self) -> bool:
+        """Whether this mode is the one the next operator meets first."""
+        depth = _num_modes()
+        return depth > 0 and torch._C._get_dispatch_stack_at(depth - 1) is self
 
 
 def _dispatch(self: Any, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
     engine, lane = self.engine, self.lane
     kwargs = kwargs or {}
     call = None
+    # A compiled region runs eagerly while we look, but its compiler still wants every Python frame, ours included.
+    compiler = _set_eval_frame(None)
     try:
         if _num_modes():
             # We stand above all but torch's own tracing modes (fake, proxy, functional): nothing real is computed here.
@@ -113,7 +122,7 @@ def _dispatch(self: Any, func: Any, types: Any, args: tuple[Any, ...] = (), kwar
             return NotImplemented
         plan = engine.plan_of(func)
         if plan is None:
-            return engine.higher_order(self, func, args, kwargs)
+            return run_higher_order(self, engine.context.coverage, func, args, kwargs)
         if plan.composite:
             # Inference mode lets composites through whole; the operators inside are the boundaries.
             _push(self)
@@ -132,16 +141,19 @@ def _dispatch(self: Any, func: Any, types: Any, args: tuple[Any, ...] = (), kwar
                 return result
         # Its kernel may be the program's own Python, which keeps its function modes.
         result = plan.call(*args, **kwargs)
+        if call is not None:
+            with _NoTorchFunction():
+                engine.after(lane, call, args, kwargs, result)
+        return result
     except BaseException as error:
         error.__traceback__ = without_own_frames(error.__traceback__)
         if call is not None:
             with _NoTorchFunction():
                 engine.raised(lane, call, args, kwargs, error)
         raise
-    if call is not None:
-        with _NoTorchFunction():
-            engine.after(lane, call, args, kwargs, result)
-    return result
+    finally:
+        if compiler is not None:
+            _set_eval_frame(compiler)
 
 
 # torch wraps a class's own __torch_dispatch__ in two more Python frames; set afterwards, it is called as it is.
@@ -176,18 +188,6 @@ class DispatchEngine:
                 return True
         return False
 
-    def higher_order(self, mode: BoundaryMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a higher-order operator's own dense implementation with us below it, so that its operators are seen."""
-        kernel = func.py_kernels.get(_DENSE)
-        if kernel is None:
-            self.context.coverage.gap("higher-order-operator", str(func), touches_state=True)
-            return func(*args, **kwargs)
-        _push(mode)
-        try:
-            return kernel(*args, **kwargs)
-        finally:
-            _pop(None)
-
     def before(self, lane: Lane, plan: OperatorPlan, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
         """Observe what an operator is about to read.
 
@@ -208,6 +208,8 @@ class DispatchEngine:
         if handling is Handling.METADATA:
             return Bookkeeping(plan) if plan.resizes else None
         context = self.context
+        if plan.makes_nodes_to_leave_alone and _grad_enabled():
+            context.nodes_to_leave_alone = True
         if not context.progress.recording:
             return Bookkeeping(plan) if plan.written or plan.uninitialised else None
         call = Call(plan, context.outbox.open())

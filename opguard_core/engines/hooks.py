@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from opguard_core.engines.aside import Aside
 from opguard_core.engines.lanes import Lane
 from opguard_core.engines.markers import event_here
 from opguard_core.engines.names import Names
@@ -59,6 +60,7 @@ class Hooks:
     ) -> None:
         self.context, self.names, self._follow = context, names, follow
         self._before_first_update = before_first_update
+        self.aside = Aside(context)
         self.updates = Updates(context.progress, names)
         self.state = StateBoundary(context, names)
 
@@ -109,15 +111,18 @@ class Hooks:
         top_level = _graph_task() == -1
         if top_level:
             self.mark(Marker.BACKWARD_BEGIN, phase=Phase.BACKWARD.value)
-        return lane, top_level
+        return lane, top_level, self.aside.attach(lane, args[0])
 
     @guarded
     def leave_backward(self, token: Any, returned: bool) -> None:
         """The engine came back."""
         if token is None:
             return
-        lane, top_level = token
+        lane, top_level, handles = token
         lane.create_graph.pop()
+        lane.come_back()
+        for handle in handles:
+            handle.remove()
         if not top_level:
             return
         with quiet():

@@ -19,16 +19,20 @@ class Lane:
         create_graph: For each open call of the autograd engine, whether a graph of the backward is asked for.
         last_node: Autograd sequence counter when this thread last ran an operator.
         forward_of: Event by sequence number of the node it made.
+        mode: The mode that observes this thread.
+        aside: Whether the mode is off the stack for a moment, see `aside`.
         muted: Operators pass through unobserved.
     """
 
     __slots__ = (
+        "aside",
         "counted_in",
         "create_graph",
         "forward_of",
         "index",
         "last_node",
         "microbatches",
+        "mode",
         "modules",
         "muted",
         "path",
@@ -47,7 +51,15 @@ class Lane:
         self.forward_of: dict[int, tuple[int, str]] = {}
         self.muted = False
         self.microbatches = 0
+        self.mode: Any = None
+        self.aside = False
         self.counted_in = 0
+
+    def come_back(self) -> None:
+        """Put the mode back on the stack if it stepped aside."""
+        if self.aside:
+            self.aside = False
+            self.mode.push()
 
     def microbatch(self, window: int) -> int:
         """Top-level backward calls this thread has completed in a window.

@@ -89,6 +89,7 @@ class OperatorPlan:
         "garbage",
         "handling",
         "kind",
+        "makes_nodes_to_leave_alone",
         "native",
         "operator",
         "plain",
@@ -115,6 +116,9 @@ class OperatorPlan:
             torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key) for key in ("CPU", "CUDA", "CompositeExplicitAutograd")
         )
         self.random = torch.Tag.nondeterministic_seeded in func.tags or any(str(a.type) == "Optional[Generator]" for a in schema.arguments)
+        self.makes_nodes_to_leave_alone = self.qualified in tables.MAKE_NODES_CHANGED_BY_MODES and (
+            self.qualified == "aten::prod" or "Tensor" in func._overloadname
+        )
         self.resizes = self.qualified in tables.RESIZES
         self.uninitialised = self.qualified in tables.UNINITIALISED_RESULTS
         self.shape_only = self.uninitialised or self.qualified in tables.SHAPE_ONLY

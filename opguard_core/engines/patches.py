@@ -12,6 +12,7 @@ import torch.autograd.graph
 import torch.utils.data.dataloader
 from torch.optim import optimizer as optimizers
 
+from opguard_core.engines.compiled import CompiledRegions
 from opguard_core.engines.hooks import Hooks, ignore
 from opguard_core.engines.reads import Reads
 from opguard_core.engines.shims import Patch, around
@@ -24,7 +25,7 @@ class Patches:
         self._patches: list[Patch] = []
         self._handles: list[Any] = []
 
-    def install(self, hooks: Hooks, reads: Reads) -> None:
+    def install(self, hooks: Hooks, reads: Reads, compiled: CompiledRegions) -> None:
         """Replace what the hooks need."""
         self.add(torch.nn.Module, "__call__", hooks.enter_module, hooks.leave_module)
         engine = torch.autograd.graph._engine_run_backward
@@ -39,6 +40,7 @@ class Patches:
         self.add(torch.utils.data.dataloader._BaseDataLoaderIter, "__next__", hooks.enter_fetch, ignore)
         self.add(torch.Tensor, "tolist", reads.enter_tolist, ignore)
         self.add(torch.Tensor, "numpy", reads.enter_numpy, ignore)
+        self.add(torch, "compile", compiled.enter, compiled.leave)
         self.add(torch, "save", reads.enter_save, ignore)
         self._handles.append(optimizers.register_optimizer_step_pre_hook(hooks.optimizer_begins))
         self._handles.append(optimizers.register_optimizer_step_post_hook(hooks.optimizer_ends))

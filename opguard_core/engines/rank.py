@@ -62,6 +62,8 @@ class RankContext:
         self.progress = Progress(steps, step_offset)
         self.generators = Generators()
         self.lanes = Lanes()
+        # Set once a forward made a node whose backward must run without us, see `aside`.
+        self.nodes_to_leave_alone = False
 
     def forward_of_current_node(self, lane: Lane) -> tuple[str, int | None]:
         """Name of the autograd node that is running, and the event of the forward operator that made it."""

@@ -2,6 +2,7 @@
 
 - An exception that passes through a shim carries no trace of it: re-raising with a bare ``raise`` after taking our entry off
   the traceback adds none.
+- ``torch.compile`` does not trace them: a compiled region, which runs eagerly while we look, would otherwise compile us.
 - ``warnings`` and ``logging`` count frames to find the caller; both skip frames whose file name looks like the import
   machinery's, so ours does.
 
@@ -11,9 +12,14 @@ What still shows them: ``inspect.stack()`` and the recursion depth (one frame pe
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
-from types import FunctionType, TracebackType
+from types import CodeType, FunctionType, TracebackType
 from typing import Any
+
+import torch
+
+_eval_frame = torch._C._dynamo.eval_frame
 
 # Source: CPython Python/_warnings.c `is_internal_frame`, Lib/logging/__init__.py `_is_internal_frame`.
 OWN_FILENAME = "<frozen importlib._bootstrap of opguard>"
@@ -23,7 +29,45 @@ def own(function: Callable[..., Any]) -> Callable[..., Any]:
     """Mark a function's frames as ours."""
     assert isinstance(function, FunctionType)
     function.__code__ = function.__code__.replace(co_filename=OWN_FILENAME)
+    _skip(function.__code__, callees=False)
     return function
+
+
+def _skip(code: CodeType, *, callees: bool) -> None:
+    """Have ``torch.compile`` run a code object as it is, and, if asked, everything it calls."""
+    action = _eval_frame._FrameAction
+    inner = action.SKIP if callees else action.DEFAULT
+    _eval_frame.set_code_exec_strategy(code, _eval_frame._FrameExecStrategy(action.SKIP, inner))
+
+
+def hide_from_compiler(package: str) -> None:
+    """Have ``torch.compile`` leave every function of a package alone.
+
+    Args:
+        package: Prefix of module names, "opguard_core.".
+    """
+    for name, module in list(sys.modules.items()):
+        if name.startswith(package):
+            for value in list(vars(module).values()):
+                if getattr(value, "__module__", None) == name:
+                    _hide(value)
+                    if isinstance(value, type):
+                        for member in list(vars(value).values()):
+                            _hide(member)
+
+
+def _hide(value: object) -> None:
+    value = getattr(value, "__wrapped__", None) or getattr(value, "__func__", None) or value
+    if isinstance(value, FunctionType):
+        codes = [value.__code__]
+        while codes:
+            code = codes.pop()
+            if code.co_filename != OWN_FILENAME:
+                _skip(code, callees=True)
+            codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    elif isinstance(value, property):
+        for accessor in (value.fget, value.fset):
+            _hide(accessor)
 
 
 def without_own_frames(traceback: TracebackType | None) -> TracebackType | None:

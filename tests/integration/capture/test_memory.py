@@ -37,7 +37,11 @@ def test_fresh_memory_is_recorded_by_shape_until_all_of_it_is_written():
     assert seen.slots(seen.of("empty"))["out.0"].status == "uninitialised"
     status = [seen.slots(event)["in.0"].status for event in seen.events if event.operator.startswith("aten.add")]
     assert status == ["uninitialised", "probed", "uninitialised", "uninitialised", "probed"]
-    assert all(seen.slots(event)["in.0"].mix64 == 0 for event in seen.events if seen.slots(event).get("in.0") and seen.slots(event)["in.0"].status == "uninitialised")
+    assert all(
+        seen.slots(event)["in.0"].mix64 == 0
+        for event in seen.events
+        if seen.slots(event).get("in.0") and seen.slots(event)["in.0"].status == "uninitialised"
+    )
 
 
 @pytest.mark.parametrize("make", ["new_empty", "empty_like", "empty_strided", "resize_"])

@@ -40,7 +40,11 @@ def test_a_number_in_a_tensor_position_is_an_argument_in_exact_text():
         x * float("nan")
         x * (1 + 2j)
         x + True
-    assert [event.args for event in seen.events[:3]] == ["other=" + (0.1).hex(), "other=nan", "other=complex(0x1.0000000000000p+0,0x1.0000000000000p+1)"]
+    assert [event.args for event in seen.events[:3]] == [
+        "other=" + (0.1).hex(),
+        "other=nan",
+        "other=complex(0x1.0000000000000p+0,0x1.0000000000000p+1)",
+    ]
     assert seen.events[3].args == "other=True;alpha=1"
 
 

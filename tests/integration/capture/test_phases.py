@@ -96,7 +96,10 @@ def test_recomputation_of_a_checkpoint_is_a_phase_of_its_own(reentrant):
     assert all(event.module.startswith("blocks.") for event in seen.events if event.phase == "recompute")
     assert {event.phase for event in seen.events if event.operator.startswith("aten.mm.")} == {"backward"}
     # The backward inside a reentrant checkpoint is no micro-batch of its own.
-    assert [marker.operator for marker in seen.markers if "backward" in marker.operator] == ["opguard.backward.begin", "opguard.backward.end"]
+    assert [marker.operator for marker in seen.markers if "backward" in marker.operator] == [
+        "opguard.backward.begin",
+        "opguard.backward.end",
+    ]
 
 
 def test_a_graph_of_the_backward_is_still_backward():

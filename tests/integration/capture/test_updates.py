@@ -33,7 +33,11 @@ def test_of_two_optimizers_the_one_with_more_gradient_bytes_counts_whichever_ste
         for _ in range(2):
             _step(discriminator, small)
             _step(generator, large)
-    ends = [(event.args.split(";")[1], event.args.split(";")[2], event.window) for event in seen.markers if event.operator == "opguard.optimizer.end"]
+    ends = [
+        (event.args.split(";")[1], event.args.split(";")[2], event.window)
+        for event in seen.markers
+        if event.operator == "opguard.optimizer.end"
+    ]
     assert ends == [
         ("number=0", "counted=False", 0), ("number=1", "counted=True", 0),
         ("number=0", "counted=False", 1), ("number=1", "counted=True", 1),
