@@ -12,18 +12,22 @@ from typing import NamedTuple
 
 
 class Widening(IntEnum):
-    """How one component becomes a 64-bit word; the numbers are the ones in ``fingerprint.c``."""
+    """How one component becomes a word; the numbers are the ones in ``dense.h``."""
 
     U8 = 0
     I8 = 1
     U16 = 2
     I16 = 3
-    U32 = 4  # also float32: the bits, zero-extended
+    U32 = 4
     I32 = 5
     B64 = 6  # int64, uint64, float64: the bits
-    BF16 = 7
-    F16 = 8
-    TABLE8 = 9  # 8-bit floats: a table of 256 float32 bit patterns
+    F32 = 7  # the bits; from here on narrow words
+    BF16 = 8
+    F16 = 9
+    TABLE8 = 10  # 8-bit floats: a table of 256 float32 bit patterns
+
+
+_NARROW = frozenset({Widening.F32, Widening.BF16, Widening.F16, Widening.TABLE8})
 
 
 class ElementType(NamedTuple):
@@ -33,6 +37,11 @@ class ElementType(NamedTuple):
     item_bytes: int
     num_components: int
     widening: Widening
+
+    @property
+    def narrow(self) -> bool:
+        """Whether components are floats of at most 32 bits, which widen to float32; all others widen to 64 bits."""
+        return self.widening in _NARROW
 
     @property
     def component_bytes(self) -> int:
@@ -68,11 +77,11 @@ _KNOWN = [
     ElementType("uint64", 8, 1, Widening.B64),
     ElementType("int64", 8, 1, Widening.B64),
     ElementType("float64", 8, 1, Widening.B64),
-    ElementType("float32", 4, 1, Widening.U32),
+    ElementType("float32", 4, 1, Widening.F32),
     ElementType("bfloat16", 2, 1, Widening.BF16),
     ElementType("float16", 2, 1, Widening.F16),
     ElementType("complex32", 4, 2, Widening.F16),
-    ElementType("complex64", 8, 2, Widening.U32),
+    ElementType("complex64", 8, 2, Widening.F32),
     ElementType("complex128", 16, 2, Widening.B64),
     *(ElementType(name, 1, 1, Widening.TABLE8) for name in FLOAT8),
 ]

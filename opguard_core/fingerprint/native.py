@@ -1,4 +1,4 @@
-"""The compiled CPU twin: builds ``fingerprint.c`` once per machine and hands out its two entry points.
+"""The compiled CPU twin: builds ``fingerprint.c`` (with ``dense.h``) once per machine and hands out its two entry points.
 
 Sits in the training process below the probe. The library lives in a private folder (mode 0700, owned by this user), named by a
 digest of the source, the compiler and the flags and by one of its own bytes, and is renamed into place whole: any number of ranks
@@ -21,13 +21,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 SOURCE = Path(__file__).with_name("fingerprint.c")
+_SOURCES = (SOURCE, SOURCE.with_name("dense.h"))
 MAX_DIMS = 24
 _BASE_FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-fno-math-errno")
 _BUILD_SECONDS = 120.0
 
 
 class Plan(ctypes.Structure):
-    """Mirrors ``Plan`` in ``fingerprint.c``; strides in bytes."""
+    """Mirrors ``Plan`` in ``dense.h``; strides in bytes."""
 
     _fields_ = (
         ("widening", ctypes.c_int32),
@@ -94,7 +95,7 @@ def build_and_open(compiler: list[str], tuning: tuple[str, ...], folder: Path) -
         subprocess.SubprocessError: The compiler failed or took more than two minutes.
     """
     flags = (*_BASE_FLAGS, *tuning)
-    key = _digest(SOURCE.read_bytes(), _compiler_identity(compiler), flags)
+    key = _digest(b"".join(path.read_bytes() for path in _SOURCES), _compiler_identity(compiler), flags)
     path = _find(folder, key) or _build(compiler, flags, folder, key)
     return _open(path, compiler, flags)
 

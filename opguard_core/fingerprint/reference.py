@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from opguard_core.fingerprint.constants import FOLD, LOW32, MASK64, POSITION, mix_element, mix_lane
+from opguard_core.fingerprint.constants import FOLD, LOW32, MASK64, POSITION, mix_element, mix_lane, mix_narrow
 from opguard_core.fingerprint.digest import Digests
 from opguard_core.fingerprint.dtypes import ELEMENT_TYPES, FLOAT8, ElementType, SmallFloat, Widening
 
@@ -38,11 +38,7 @@ def fingerprint(array: npt.NDArray[Any], dtype: str | None = None) -> Digests:
     words = [widen(int.from_bytes(data[k : k + size], "little"), element) for k in range(0, len(data), size)]
 
     mix = sum(mix_lane((w + POSITION * (i + 1)) & MASK64) for i, w in enumerate(lanes))
-    bag = sum(mix_element(e) for e in words)
-    value = 0
-    for i, e in enumerate(words):
-        t = mix_element(e) ^ (POSITION * (i + 1) & MASK64)
-        value += (t & LOW32) * (t >> 32)
+    bag, value = (_narrow_sums if element.narrow else _wide_sums)(words)
     xor64 = 0
     for w in lanes:
         xor64 ^= w
@@ -56,12 +52,34 @@ def fingerprint(array: npt.NDArray[Any], dtype: str | None = None) -> Digests:
     )
 
 
+def _wide_sums(words: list[int]) -> tuple[int, int]:
+    """The sums of bag64 and value64 over 64-bit words."""
+    bag = value = 0
+    for i, e in enumerate(words):
+        bag += mix_element(e)
+        t = mix_element(e) ^ (POSITION * (i + 1) & MASK64)
+        value += (t & LOW32) * (t >> 32)
+    return bag, value
+
+
+def _narrow_sums(words: list[int]) -> tuple[int, int]:
+    """The same over 32-bit words: bag64 by element, value64 by pairs, the last one filled up with a zero."""
+    bag = sum(a * b for a, b in map(mix_narrow, words))
+    value = 0
+    for k in range(0, len(words), 2):
+        a0, b0 = mix_narrow(words[k])
+        a1, b1 = mix_narrow(words[k + 1] if k + 1 < len(words) else 0)
+        position = POSITION * (k // 2 + 1) & MASK64
+        value += ((a0 + b1 + position) & LOW32) * ((a1 - b0 + (position >> 32)) & LOW32)
+    return bag, value
+
+
 def widen(code: int, element: ElementType) -> int:
-    """The 64-bit word of one component whose bits are ``code``."""
+    """The word of one component whose bits are ``code``."""
     how, bits = element.widening, 8 * element.component_bytes
     if how in (Widening.I8, Widening.I16, Widening.I32):
         return (code - (1 << bits) if code >> (bits - 1) else code) & MASK64
-    if how in (Widening.U8, Widening.U16, Widening.U32, Widening.B64):
+    if how in (Widening.U8, Widening.U16, Widening.U32, Widening.B64, Widening.F32):
         return code
     return _small_float(code, bits, _SMALL_FLOATS["float16" if how == Widening.F16 else element.name])
 

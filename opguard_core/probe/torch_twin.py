@@ -65,10 +65,9 @@ def sums(t: torch.Tensor, element: ElementType, flip: tuple[int, int] = (0, 0)) 
         first = items[:1].clone() if first is None else first
         lanes = _lanes(codes, element.component_bytes)
         mixed = _mix_lanes(lanes + _positions(start * element.item_bytes // 8, lanes))
-        hashed = _mix_elements(_widen(codes, element))
-        placed = hashed ^ _positions(start * element.num_components, hashed)
-        value = (placed & constants.LOW32) * _high(placed)
-        part = torch.stack([mixed.sum(), value.sum(), hashed.sum(), totals[3] ^ _xor(lanes), (items != first).any().to(torch.int64)])
+        words = _widen(codes, element)
+        bag, value = (_narrow_terms if element.narrow else _wide_terms)(words, start * element.num_components)
+        part = torch.stack([mixed.sum(), value.sum(), bag.sum(), totals[3] ^ _xor(lanes), (items != first).any().to(torch.int64)])
         totals = torch.cat([totals[:3] + part[:3], part[3:4], totals[4:] | part[4:]])
     return totals
 
@@ -162,6 +161,32 @@ def _positions(first: int, like: torch.Tensor) -> torch.Tensor:
 def _high(x: torch.Tensor) -> torch.Tensor:
     """The upper half of each word; torch's own shift would copy the sign."""
     return (x >> 32) & constants.LOW32
+
+
+def _wide_terms(words: torch.Tensor, first: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The terms of bag64 and value64 of 64-bit words, of which the first is component ``first``."""
+    hashed = _mix_elements(words)
+    placed = hashed ^ _positions(first, hashed)
+    return hashed, (placed & constants.LOW32) * _high(placed)
+
+
+def _narrow_terms(words: torch.Tensor, first: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same for 32-bit words, whose value64 goes by pairs."""
+    a, b = _mix_narrow(words)
+    bag = a * b
+    if words.numel() % 2:
+        a_zero, b_zero = _mix_narrow(words.new_zeros(1))
+        a, b = torch.cat([a, a_zero]), torch.cat([b, b_zero])
+    places = _positions(first // 2, a[0::2])
+    left = (a[0::2] + b[1::2] + places) & constants.LOW32
+    right = (a[1::2] - b[0::2] + _high(places)) & constants.LOW32
+    return bag, left * right
+
+
+def _mix_narrow(words: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    x = words * constants.SCATTER + _signed(constants.OFFSET)
+    a = x & constants.LOW32
+    return a, a ^ _high(x)
 
 
 def _mix_lanes(x: torch.Tensor) -> torch.Tensor:

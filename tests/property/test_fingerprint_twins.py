@@ -44,7 +44,7 @@ def test_all_twins_agree_on_small_views(case):
 
 
 # Around every size at which an implementation changes its way: lanes, widening blocks, gather buffer, tiles, chunks.
-EDGES = [1, 2, 3, 7, 8, 9, 255, 256, 257, 1023, 1024, 1025, 8191, 8192, 8193, 16384 + 5]
+EDGES = [1, 2, 3, 7, 8, 9, 255, 256, 257, 1023, 1024, 1025, 32767, 32768, 32769, 65536 + 5]
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "bfloat16", "float16", "float32", "float64", "complex64", "complex128", "float8_e5m2"])

@@ -12,9 +12,9 @@ import pytest
 from opguard_core.fingerprint import constants, native, numpy_twin, reference
 from opguard_core.fingerprint.dtypes import ELEMENT_TYPES, FLOAT8, Widening, float8_table, opaque
 
-C_SOURCE = native.SOURCE.read_text()
+C_SOURCE = native.SOURCE.with_name("dense.h").read_text()
 SPEC = native.SOURCE.with_name("spec.md").read_text()
-NAMES = {"C": "POSITION", "K1": "SPREAD", "K2": "FEED", "K0": "OFFSET", "F": "FOLD"}
+NAMES = {"C": "POSITION", "K1": "SPREAD", "K2": "FEED", "K0": "OFFSET", "N": "SCATTER", "F": "FOLD"}
 
 
 @pytest.mark.parametrize(("letter", "name"), NAMES.items())
@@ -88,21 +88,30 @@ def test_no_two_codes_of_a_small_float_widen_alike():
         assert np.unique(numpy_twin.widen(codes.view(np.uint8), ELEMENT_TYPES[name])).size == 1 << 16
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", *FLOAT8])
+def test_no_two_codes_of_a_small_float_share_a_bag64_term(dtype):
+    codes = np.arange(1 << (8 * ELEMENT_TYPES[dtype].item_bytes), dtype=f"<u{ELEMENT_TYPES[dtype].item_bytes}")
+    mixed = numpy_twin.mix_narrow(numpy_twin.widen(codes.view(np.uint8), ELEMENT_TYPES[dtype]))
+    terms = (mixed & np.uint64(constants.LOW32)) * (mixed >> np.uint64(32))
+    assert np.unique(terms).size == codes.size
+
+
 def test_the_oracle_agrees_with_itself_written_out_by_hand():
-    """Three float32 elements: two lanes, the second padded; no loop, no helper."""
+    """Three float32 elements: two lanes and two pairs, the second ones padded; no loop over the data."""
     x = np.array([1.0, -2.5, 3e-40], dtype=np.float32)
-    a, b, c = struct.unpack("<3I", x.tobytes())
-    mask = constants.MASK64
-    lane, element = constants.mix_lane, constants.mix_element
-    one, two, three = (constants.POSITION * k & mask for k in (1, 2, 3))
-    mix = lane((a + (b << 32) + one) & mask) + lane((c + two) & mask)
-    bag = element(a) + element(b) + element(c)
-    value = sum((t & constants.LOW32) * (t >> 32) for t in (element(a) ^ one, element(b) ^ two, element(c) ^ three))
+    e, f, g = struct.unpack("<3I", x.tobytes())
+    mask, low = constants.MASK64, constants.LOW32
+    lane = constants.mix_lane
+    one, two = constants.POSITION, constants.POSITION * 2 & mask
+    mix = lane((e + (f << 32) + one) & mask) + lane((g + two) & mask)
+    (ae, be), (af, bf), (ag, bg), (az, bz) = (constants.mix_narrow(word) for word in (e, f, g, 0))
+    bag = ae * be + af * bf + ag * bg
+    value = ((ae + bf + one) & low) * ((af - be + (one >> 32)) & low) + ((ag + bz + two) & low) * ((az - bg + (two >> 32)) & low)
     found = reference.fingerprint(x)
     assert found.mix64 == lane((mix + 13 * constants.FOLD) & mask)
     assert found.value64 == lane((value + 4 * constants.FOLD) & mask)
     assert found.bag64 == lane((bag + 4 * constants.FOLD) & mask)
-    assert found.xor32 == a ^ b ^ c
+    assert found.xor32 == e ^ f ^ g
     assert (found.trivial, found.nbytes) == (False, 12)
 
 

@@ -64,7 +64,7 @@ def test_other_flags_and_other_source_are_other_files(cache, compiler, monkeypat
     assert native.build_and_open(compiler, ("-DUNUSED",), folder).path != plain
     edited = tmp_path / "edited.c"
     edited.write_bytes(native.SOURCE.read_bytes() + b"\n")
-    monkeypatch.setattr(native, "SOURCE", edited)
+    monkeypatch.setattr(native, "_SOURCES", (edited,))
     assert native.build_and_open(compiler, (), folder).path != plain
 
 
