@@ -47,10 +47,11 @@ class Collectives:
         pending = record.pending
         if pending is None:
             return
-        for row, place, geometry, offset in pending.places:
-            if place.pending is not pending:
-                continue
+        # One storage may hold several results (views of a flat buffer); one that another collective took over is left out.
+        ready = [item for item in pending.places if item[1].pending is pending]
+        for _, place, _, _ in ready:
             place.pending = None
+        for row, place, geometry, offset in ready:
             digests = _read(place, geometry, offset)
             if digests is None or isinstance(digests, Unreadable):
                 continue

@@ -244,8 +244,10 @@ class DispatchEngine:
             if value is None:
                 continue
             reads = argument.reads and not unread
+            # Only who reads or overwrites a collective's result may take it for complete.
+            consume = plan.handling is not Handling.WAIT and not plan.shape_only and (argument.reads or not collective)
             for path, tensor in argument.each(value):
-                probes.input(rows, seq, path, tensor, reads=reads, consume=plan.handling is not Handling.WAIT)
+                probes.input(rows, seq, path, tensor, reads=reads, consume=consume)
                 if device is None:
                     device = tensor.device
                 if phase is None:

@@ -129,7 +129,9 @@ class OperatorPlan:
         self._read_arguments(func, schema)
         self.written = tuple(a for a in self.tensors if a.writes)
         # Results that alias an input are the written argument (or a view of it), not new tensors.
-        self.returns = tuple(i for i, r in enumerate(schema.returns) if r.alias_info is None and "Tensor" in str(r.type))
+        # c10d returns the very lists it wrote, without saying so.
+        returns = () if namespace == "c10d" else enumerate(schema.returns)
+        self.returns = tuple(i for i, r in returns if r.alias_info is None and "Tensor" in str(r.type))
         self.single = len(schema.returns) == 1
         self.handling = self._handling(func, schema, namespace)
         self.kind = self._kind()
@@ -172,14 +174,14 @@ class OperatorPlan:
     def _handling(self, func: Any, schema: Any, namespace: str) -> Handling:
         if namespace in tables.DROPPED_NAMESPACES:
             return Handling.DROP
+        if self.qualified in tables.METADATA or getattr(torch.Tag, "inplace_view", None) in func.tags:
+            return Handling.METADATA
         if self.qualified in tables.WAITS:
             return Handling.WAIT
         if namespace in tables.COLLECTIVE_NAMESPACES:
             return Handling.COLLECTIVE
         if self.qualified in tables.READS or self.qualified in tables.CHECKS:
             return Handling.EVENT
-        if self.qualified in tables.METADATA or torch.Tag.inplace_view in func.tags:
-            return Handling.METADATA
         if func.is_view:
             return Handling.VIEW
         writes = any(a.writes for a in self.tensors)
