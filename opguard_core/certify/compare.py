@@ -12,7 +12,7 @@ from opguard_core.certify.describe import Describer
 from opguard_core.certify.filters import Filter, parse_filters
 from opguard_core.certify.findings import RankFindings
 from opguard_core.certify.judge import RankJudge
-from opguard_core.certify.root import Node, Root
+from opguard_core.certify.roots import Node, Root
 from opguard_core.certify.summary import summarise
 from opguard_core.certify.verdict import Verdict
 from opguard_core.trace.reader import Run

@@ -10,7 +10,7 @@ from opguard_core.align.columns import PHASES, Window
 from opguard_core.align.steps import Steps
 from opguard_core.align.timeline import REFERENCE, SUSPECT, Timeline
 from opguard_core.certify.places import ChangedFiles, Places
-from opguard_core.certify.root import Node, Root
+from opguard_core.certify.roots import Node, Root
 from opguard_core.certify.verdict import Pivot, Place, Sides
 
 

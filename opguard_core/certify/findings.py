@@ -4,27 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from opguard_core.certify.root import Node, Root
-
-MAX_HARMLESS = 256
-"""Harmless differences kept for the report; further ones are counted."""
-
-
-@dataclass(frozen=True)
-class Remains:
-    """One differing output of a harmless pair: what has to be gone at the end for it to stay harmless.
-
-    Attributes:
-        side: 0 reference, 1 suspect.
-        storage: Serial of its storage.
-        window: Window of the write.
-        row: Slot row of the write.
-    """
-
-    side: int
-    storage: int
-    window: int
-    row: int
+from opguard_core.certify.roots import Node, Root
 
 
 @dataclass(frozen=True)
@@ -36,14 +16,12 @@ class Harmless:
         slot: First differing output.
         first: No differing input of it came from another harmless pair.
         confidence: Of the pair.
-        remains: Its differing outputs.
     """
 
     node: Node
     slot: str
     first: bool
     confidence: int
-    remains: tuple[Remains, ...]
 
 
 @dataclass

@@ -7,15 +7,17 @@ from collections.abc import Callable
 import numpy as np
 
 from opguard_core.align import slots
-from opguard_core.align.aligned import Aligned
 from opguard_core.align.columns import COLLECTIVE, KINDS, OPTIMIZER_PHASE, READ, Flags, Ints
-from opguard_core.align.timeline import REFERENCE, SUSPECT, Row, Step, Timeline
-from opguard_core.certify.ambiguity import BY_POSITION, rivals
-from opguard_core.certify.findings import MAX_HARMLESS, Harmless, RankFindings, Remains, Shares
+from opguard_core.align.timeline import REFERENCE, SUSPECT, Step, Timeline
+from opguard_core.certify.ambiguity import rivals
+from opguard_core.certify.findings import RankFindings
+from opguard_core.certify.harmless import HarmlessDifferences
 from opguard_core.certify.index import WindowIndex
 from opguard_core.certify.matters import GUESS, Matters, Spread
-from opguard_core.certify.root import Node, Root, RootWalk
-from opguard_core.certify.statecompare import COUNTED, StateBoundary, compare_state, kind_of
+from opguard_core.certify.root import RootWalk
+from opguard_core.certify.roots import Node, Root
+from opguard_core.certify.share import shares
+from opguard_core.certify.statecompare import StateBoundary, compare_state
 from opguard_core.ids import Kind
 
 Swallow = Callable[[Node, str], bool]
@@ -41,7 +43,7 @@ class RankJudge:
         self.findings = findings
         self.walk = RootWalk(timeline)
         self._swallow = swallow
-        self._harmless_lefts: dict[int, set[int]] = {}
+        self._harmless = HarmlessDifferences(timeline, self.walk.rows, findings)
         self._swallowed: set[Node] = set()
         self._held: list[Root] = []
         self._held_since: int | None = None
@@ -66,7 +68,7 @@ class RankJudge:
         if not self.findings.pivot and self._held:
             self._conclude(self._held)
         if not self.findings.pivot:
-            self._settle()
+            self._harmless.settle()
         return self.findings
 
     # -- one window ----------------------------------------------------------------------------------------------------
@@ -79,7 +81,7 @@ class RankJudge:
         findings.pairs += len(aligned.pairs)
         findings.banded += aligned.banded
         index = WindowIndex(aligned)
-        self.walk.adopt(step.number, index)
+        self.walk.rows.adopt(step.number, index)
         state = compare_state(aligned)
         self._note_state(step.number, state)
         ledgers = self.timeline.ledgers
@@ -98,7 +100,7 @@ class RankJudge:
     def _conclude(self, roots: list[Root]) -> None:
         node = roots[0].node
         if node.left is not None and node.right is not None and roots[0].consumer is None:  # else its consumer chose it
-            self.findings.rivals = [Node(node.window, *pair) for pair in rivals(self.walk.index(node.window), node.left, node.right)]
+            self.findings.rivals = [Node(node.window, *pair) for pair in rivals(self.walk.rows.index(node.window), node.left, node.right)]
         self.findings.pivot = roots
         self.findings.clock = self._clock(roots[0].node)
 
@@ -113,7 +115,7 @@ class RankJudge:
         return roots
 
     def _is_state(self, node: Node) -> bool:
-        return node.left is not None and self.walk.index(node.window).is_state(REFERENCE, node.left)
+        return node.left is not None and self.walk.rows.index(node.window).is_state(REFERENCE, node.left)
 
     def _rank_with_held(self, number: int, roots: list[Root]) -> list[Root]:
         """A held state difference is the first one unless an operator shows it in the very next window."""
@@ -138,7 +140,7 @@ class RankJudge:
                 weak.append(("search-exhausted", node))
                 continue
             if spread.sink is None:
-                self._add_harmless(index, matters, node, slot, differing)
+                self._harmless.add(index, matters, node, slot, differing)
                 continue
             slug = self._weakness(index, matters, left, differing, spread)
             if slug:
@@ -146,6 +148,8 @@ class RankJudge:
                 continue
             doubtful = {other for name, other in weak if name == "auxiliary-output"}
             found = self.walk.from_pair(node)
+            if not found:
+                weak.append(("search-exhausted", node))
             roots = [root for root in self._unfiltered(found) if root.node not in doubtful]
             weak += [("filtered-difference", root.node) for root in found if root.node in self._swallowed][:1]
             if roots:
@@ -196,7 +200,7 @@ class RankJudge:
                 roots += self.walk.from_slots(Node(number, slot.left_event, slot.right_event), slot.left, slot.right)
         kept = self._unfiltered(roots)
         self.findings.weak += [("filtered-difference", root.node) for root in roots if root.node in self._swallowed][:1]
-        return sorted(kept, key=lambda root: self.walk.order(root.node))
+        return sorted(kept, key=lambda root: self.walk.rows.order(root.node))
 
     def _is_swallowed(self, node: Node, slot: str) -> bool:
         """A filter hides the difference at a node; each node counts as one hit."""
@@ -208,81 +212,6 @@ class RankJudge:
     def _unfiltered(self, roots: list[Root]) -> list[Root]:
         """Roots that no filter hides; what follows from a hidden one cannot be told from it, and is not called equal."""
         return [root for root in roots if not self._is_swallowed(root.node, root.slot)]
-
-    # -- what is harmless for now --------------------------------------------------------------------------------------
-
-    def _add_harmless(self, index: WindowIndex, matters: Matters, node: Node, slot: str, differing: list[int]) -> None:
-        aligned = index.aligned
-        assert node.left is not None
-        if self._unrelated(index, matters, node.left, differing):
-            return
-        lefts = self._harmless_lefts.setdefault(node.window, set())
-        lefts.add(node.left)
-        if len(self.findings.harmless) >= MAX_HARMLESS:
-            self.findings.harmless_more += 1
-            return
-        remains = []
-        for side, rows in ((REFERENCE, aligned.outputs.left), (SUSPECT, aligned.outputs.right)):
-            window = index.window(side)
-            remains += [Remains(side, int(window.storage[rows[at]]), node.window, int(rows[at])) for at in differing]
-        first = not any(self._from_harmless(index, at) for at in index.inputs_of(int(index.pair_of[node.left])))
-        self.findings.harmless.append(Harmless(node, slot, first, int(aligned.confidence[node.left]), tuple(remains)))
-
-    def _unrelated(self, index: WindowIndex, matters: Matters, left: int, differing: list[int]) -> bool:
-        """Two events paired by their place alone that do not work on the same quantity: no difference at all.
-
-        Each of their results exists on the other side as well, or what they read differently has no common origin.
-        """
-        outputs, pair = index.aligned.outputs, int(index.pair_of[left])
-        if index.aligned.how[left] not in BY_POSITION:
-            return False
-        known = [index.is_known(REFERENCE, int(outputs.left[at])) and index.is_known(SUSPECT, int(outputs.right[at])) for at in differing]
-        return all(known) or bool(index.aligned.reads_differ[pair] and not matters.same_quantity(pair))
-
-    def _from_harmless(self, index: WindowIndex, at: int) -> bool:
-        inputs = index.aligned.inputs
-        if inputs.code[at] <= slots.LAST_SAME:
-            return False
-        producers, _ = self.timeline.producers(Row(REFERENCE, index.aligned.reference.window.number, int(inputs.left[at])))
-        for producer in producers:
-            event = int(self.timeline.flow(REFERENCE, producer.window).window.event[producer.row])
-            if event in self._harmless_lefts.get(producer.window, ()):
-                return True
-        return False
-
-    def _settle(self) -> None:
-        """At the end: what is gone is isolated, what is still there is unresolved."""
-        kept = []
-        for harmless in self.findings.harmless:
-            alive = any(self._is_alive(remains) for remains in harmless.remains)
-            if alive and harmless.confidence >= 2:
-                self.findings.unresolved.append(harmless)
-            else:
-                kept.append(harmless)
-        self.findings.harmless = kept
-        if self.findings.windows and not any(self.findings.one_sided):
-            self._unread_updates(self.findings.windows[-1])
-
-    def _unread_updates(self, number: int) -> None:
-        """State written in the last window, after its last state boundary, that the other side does not have at all."""
-        if number in self.findings.completed:
-            return
-        index = self.walk.index(number)
-        for side in (REFERENCE, SUSPECT):
-            flow = index.flow(side)
-            window = flow.window
-            named = np.flatnonzero(window.output & (window.tensor != 0) & (window.storage >= 0))
-            for storage in np.unique(window.storage[named]).tolist():
-                for row in flow.last_writes(storage):
-                    event = int(window.event[row])
-                    counts = kind_of(window.text(int(window.tensor[row]))) in COUNTED
-                    if counts and window.known[row] and self.walk.is_missing(Row(side, number, row)):
-                        node = Node(number, *index.sides(side, event)) if index.partner(side, event) >= 0 else _lone(number, side, event)
-                        self.findings.unresolved.append(Harmless(node, window.text(int(window.slot[row])), True, 3, ()))
-                        return
-
-    def _is_alive(self, remains: Remains) -> bool:
-        return self.timeline.ledgers[remains.side].shows(remains.storage, remains.window, remains.row)
 
     # -- counting ------------------------------------------------------------------------------------------------------
 
@@ -298,7 +227,7 @@ class RankJudge:
             findings.state_unmatched.append((number, *lone))
 
     def _clock(self, node: Node) -> int:
-        index = self.walk.index(node.window)
+        index = self.walk.rows.index(node.window)
         sides = [(REFERENCE, node.left), (SUSPECT, node.right)]
         return min(int(index.window(side).clock[event]) for side, event in sides if event is not None)
 
@@ -310,7 +239,7 @@ class RankJudge:
         equal = ~aligned.differs
         within = np.ones(len(aligned.pairs), bool)
         if pivot is not None:
-            limit = self.walk.order(pivot)
+            limit = self.walk.rows.order(pivot)
             within = np.array([(step.number, order) < limit for order in _orders(index).tolist()], bool)
         kept = equal & within
         findings.prefix.pairs += int(kept.sum())
@@ -345,31 +274,3 @@ def _candidates(index: WindowIndex) -> Ints:
     leaving: Flags = (kind == READ) | (kind == COLLECTIVE) | (phase == OPTIMIZER_PHASE)
     at = np.flatnonzero(aligned.differs | (aligned.reads_differ & leaving))
     return aligned.pairs[at[np.argsort(_orders(index)[at], kind="stable")]]
-
-
-def shares(aligned: Aligned, index: WindowIndex) -> Shares:
-    """How much of a window's non-trivial results found a counterpart."""
-    telling, paired, accounted = [], [], []
-    for side, partner in ((REFERENCE, aligned.left), (SUSPECT, aligned.right)):
-        window = index.window(side)
-        rows = np.flatnonzero(window.output & window.telling & window.comparable[window.event])
-        at = index.output_index[side][rows]
-        alike = (at >= 0) & (aligned.outputs.code[at] <= slots.LAST_SAME) if len(aligned.outputs.code) else np.zeros(len(rows), bool)
-        open_rows = rows[~alike]
-        values = aligned.suspect_values if side == REFERENCE else aligned.reference_values
-        unknown = open_rows[~np.isin(window.value[open_rows], values)]
-        has_result, unaccounted = np.zeros((2, len(window)), bool)
-        has_result[window.event[rows]] = True
-        unaccounted[window.event[unknown]] = True
-        telling.append(int(has_result.sum()))
-        paired.append(int((has_result & (partner >= 0)).sum()))
-        accounted.append(int((has_result & ~unaccounted).sum()))
-    return Shares(aligned.reference.window.number, _two(telling), _two(paired), _two(accounted))
-
-
-def _lone(number: int, side: int, event: int) -> Node:
-    return Node(number, None, event) if side == SUSPECT else Node(number, event, None)
-
-
-def _two(numbers: list[int]) -> tuple[int, int]:
-    return numbers[0], numbers[1]

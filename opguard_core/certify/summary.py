@@ -9,7 +9,7 @@ from opguard_core.certify.describe import Describer
 from opguard_core.certify.filters import MAX_SHARE, Filter
 from opguard_core.certify.findings import Harmless, RankFindings
 from opguard_core.certify.reasons import reason
-from opguard_core.certify.root import Node, Root
+from opguard_core.certify.roots import Node, Root
 from opguard_core.certify.verdict import Pivot, Place, Reason, Verdict, VerdictWord
 from opguard_core.ids import Origin
 
@@ -40,6 +40,7 @@ def summarise(judged: Judged, completeness: Completeness, rules: list[Filter]) -
         reasons += [*_weak(judged), *_unresolved(judged), *completeness.whole()]
         word = "inconclusive" if reasons else "identical"
     findings = [found for found, _ in judged]
+    reasons += _limits(findings)
     return Verdict(
         verdict=word,
         mode=_mode(completeness),
@@ -107,6 +108,12 @@ def _weak(judged: Judged) -> list[Reason]:
 
 def _unresolved(judged: Judged) -> list[Reason]:
     return [reason("unresolved-difference", place=_shown(words, found.unresolved[0].node)) for found, words in judged if found.unresolved]
+
+
+def _limits(findings: list[RankFindings]) -> list[Reason]:
+    """What makes an answer less sure without making it void."""
+    banded = sum(found.banded for found in findings)
+    return [reason("narrowed-search", count=banded)] if banded else []
 
 
 def _filters(judged: Judged, rules: list[Filter]) -> list[Reason]:

@@ -6,8 +6,7 @@ import itertools
 
 import pytest
 
-from opguard_core.certify import completeness, matters
-from opguard_core.certify import judge as judging
+from opguard_core.certify import completeness, harmless, matters
 from opguard_core.certify.compare import compare
 from opguard_core.certify.reasons import SLUGS, reason
 from opguard_core.trace.problems import TornTail
@@ -328,7 +327,7 @@ def test_what_follows_an_isolated_difference_is_not_named_again(both):
 
 
 def test_harmless_differences_beyond_the_limit_are_counted(both, monkeypatch):
-    monkeypatch.setattr(judging, "MAX_HARMLESS", 2)
+    monkeypatch.setattr(harmless, "MAX_LISTED", 2)
 
     def twist(content):
         def change(s: Script, t: T) -> None:

@@ -1,0 +1,126 @@
+"""Differences that reached nothing that counts: isolated when they are gone at the end, unresolved when they are not.
+
+Also what no difference of a pair can show: state that one side wrote last of all and the other side does not have.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opguard_core.align import slots
+from opguard_core.align.columns import Ints
+from opguard_core.align.timeline import REFERENCE, SUSPECT, Row, Timeline
+from opguard_core.certify.ambiguity import BY_POSITION
+from opguard_core.certify.findings import Harmless, RankFindings
+from opguard_core.certify.index import SURE, WindowIndex
+from opguard_core.certify.matters import Matters
+from opguard_core.certify.roots import Node
+from opguard_core.certify.standing import Rows
+from opguard_core.certify.statecompare import COUNTED, kind_of
+
+MAX_LISTED = 256
+"""Isolated differences kept for the report; further ones are counted."""
+
+MAX_PER_STORAGE = 8
+"""Differing writes remembered per storage that is alive at the end, the latest ones."""
+
+_NEVER = np.iinfo(np.int64).max
+
+
+class HarmlessDifferences:
+    """Collects harmless differences of one rank pair and settles them at the end.
+
+    Args:
+        timeline: Its windows.
+        rows: Look-ups over them.
+        findings: Where the outcome goes.
+    """
+
+    def __init__(self, timeline: Timeline, rows: Rows, findings: RankFindings) -> None:
+        self.timeline = timeline
+        self.rows = rows
+        self.findings = findings
+        self._lefts: dict[int, set[int]] = {}
+        self._lasting: dict[tuple[int, int], list[tuple[int, int, Harmless]]] = {}
+
+    def add(self, index: WindowIndex, matters: Matters, node: Node, slot: str, differing: list[int]) -> None:
+        """Take a pair that differs and of which nothing that counts was reached.
+
+        Args:
+            index: Its window.
+            matters: Dataflow questions about that window.
+            node: The pair.
+            slot: Name of its first differing output, empty when it has none.
+            differing: Indices of its differing outputs.
+        """
+        left, _ = node.both
+        if self._unrelated(index, matters, left, differing):
+            return
+        first = not any(self._from_harmless(index, at) for at in index.inputs_of(int(index.pair_of[left])))
+        self._lefts.setdefault(node.window, set()).add(left)
+        harmless = Harmless(node, slot, first, int(index.aligned.confidence[left]))
+        outputs = index.aligned.outputs
+        for side, rows in ((REFERENCE, outputs.left), (SUSPECT, outputs.right)):
+            self._remember(side, index, rows[differing], harmless)
+        if len(self.findings.harmless) >= MAX_LISTED:
+            self.findings.harmless_more += 1
+        else:
+            self.findings.harmless.append(harmless)
+
+    def _remember(self, side: int, index: WindowIndex, rows: Ints, harmless: Harmless) -> None:
+        """Keep what is not freed before the end; only that can be unresolved."""
+        storages = index.window(side).storage[rows]
+        lasting = (storages >= 0) & (self.timeline.ledgers[side].lifetimes.dead(storages) == _NEVER)
+        for row, storage in zip(rows[lasting].tolist(), storages[lasting].tolist(), strict=True):
+            writes = self._lasting.setdefault((side, storage), [])
+            writes.append((harmless.node.window, row, harmless))
+            del writes[:-MAX_PER_STORAGE]
+
+    def _unrelated(self, index: WindowIndex, matters: Matters, left: int, differing: list[int]) -> bool:
+        """Two events paired by their place alone that do not work on the same quantity: no difference at all.
+
+        Each of their results exists on the other side as well, or what they read differently has no common origin.
+        """
+        outputs, pair = index.aligned.outputs, int(index.pair_of[left])
+        if index.aligned.how[left] not in BY_POSITION:
+            return False
+        known = [index.is_known(REFERENCE, int(outputs.left[at])) and index.is_known(SUSPECT, int(outputs.right[at])) for at in differing]
+        return all(known) or bool(index.aligned.reads_differ[pair] and not matters.same_quantity(pair))
+
+    def _from_harmless(self, index: WindowIndex, at: int) -> bool:
+        """A read that differs because of another harmless difference."""
+        inputs = index.aligned.inputs
+        if inputs.code[at] <= slots.LAST_SAME:
+            return False
+        read = Row(REFERENCE, index.window(REFERENCE).number, int(inputs.left[at]))
+        return any(self.rows.event(row) in self._lefts.get(row.window, ()) for row in self.timeline.producers(read)[0])
+
+    def settle(self) -> None:
+        """At the end, all windows closed: tell isolated from unresolved."""
+        unresolved = [
+            harmless
+            for (side, storage), writes in self._lasting.items()
+            for window, row, harmless in writes
+            if harmless.confidence >= SURE and self.timeline.ledgers[side].shows(storage, window, row)
+        ]
+        self.findings.unresolved += dict.fromkeys(unresolved)
+        gone = set(unresolved)
+        self.findings.harmless = [harmless for harmless in self.findings.harmless if harmless not in gone]
+        if self.findings.windows and not any(self.findings.one_sided) and self.findings.windows[-1] not in self.findings.completed:
+            self._unread_updates(self.findings.windows[-1])
+
+    def _unread_updates(self, number: int) -> None:
+        """State written in the last window, after its last state boundary, that the other side does not have at all."""
+        index = self.rows.index(number)
+        for side in (REFERENCE, SUSPECT):
+            flow = index.flow(side)
+            window = flow.window
+            named = np.flatnonzero(window.output & (window.tensor != 0) & (window.storage >= 0))
+            for storage in np.unique(window.storage[named]).tolist():
+                for at in flow.last_writes(storage):
+                    row = Row(side, number, at)
+                    counts = kind_of(window.text(int(window.tensor[at]))) in COUNTED
+                    if counts and window.known[at] and self.rows.is_missing(row):
+                        node = self.rows.pair_node(row) or self.rows.lone_node(row)
+                        self.findings.unresolved.append(Harmless(node, window.text(int(window.slot[at])), True, SURE))
+                        return

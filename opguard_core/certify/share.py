@@ -1,0 +1,35 @@
+"""How much of a window found a counterpart on the other side."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opguard_core.align import slots
+from opguard_core.align.aligned import Aligned
+from opguard_core.align.timeline import REFERENCE, SUSPECT
+from opguard_core.certify.findings import Shares
+from opguard_core.certify.index import WindowIndex
+
+
+def shares(aligned: Aligned, index: WindowIndex) -> Shares:
+    """How much of a window's non-trivial results found a counterpart."""
+    telling, paired, accounted = [], [], []
+    for side, partner in ((REFERENCE, aligned.left), (SUSPECT, aligned.right)):
+        window = index.window(side)
+        rows = np.flatnonzero(window.output & window.telling & window.comparable[window.event])
+        at = index.output_index[side][rows]
+        alike = (at >= 0) & (aligned.outputs.code[at] <= slots.LAST_SAME) if len(aligned.outputs.code) else np.zeros(len(rows), bool)
+        open_rows = rows[~alike]
+        values = aligned.suspect_values if side == REFERENCE else aligned.reference_values
+        unknown = open_rows[~np.isin(window.value[open_rows], values)]
+        has_result, unaccounted = np.zeros((2, len(window)), bool)
+        has_result[window.event[rows]] = True
+        unaccounted[window.event[unknown]] = True
+        telling.append(int(has_result.sum()))
+        paired.append(int((has_result & (partner >= 0)).sum()))
+        accounted.append(int((has_result & ~unaccounted).sum()))
+    return Shares(aligned.reference.window.number, _two(telling), _two(paired), _two(accounted))
+
+
+def _two(numbers: list[int]) -> tuple[int, int]:
+    return numbers[0], numbers[1]
