@@ -9,16 +9,16 @@ import numpy as np
 from opguard_core.align import slots
 from opguard_core.align.columns import COLLECTIVE, KINDS, OPTIMIZER_PHASE, READ, Flags, Ints
 from opguard_core.align.timeline import REFERENCE, SUSPECT, Step, Timeline
-from opguard_core.certify.ambiguity import rivals
+from opguard_core.certify.ambiguity import BY_POSITION, rivals
 from opguard_core.certify.findings import RankFindings
 from opguard_core.certify.harmless import HarmlessDifferences
 from opguard_core.certify.index import WindowIndex
-from opguard_core.certify.matters import GUESS, Matters, Spread
+from opguard_core.certify.matters import GUESS, READ_SINK, Matters, Spread
 from opguard_core.certify.root import RootWalk
 from opguard_core.certify.roots import Node, Root
 from opguard_core.certify.share import shares
 from opguard_core.certify.statecompare import StateBoundary, compare_state
-from opguard_core.ids import Kind
+from opguard_core.ids import Kind, Origin
 
 Swallow = Callable[[Node, str], bool]
 """Whether a filter hides a differing pair, given its first differing slot."""
@@ -152,10 +152,24 @@ class RankJudge:
                 weak.append(("search-exhausted", node))
             roots = [root for root in self._unfiltered(found) if root.node not in doubtful]
             weak += [("filtered-difference", root.node) for root in found if root.node in self._swallowed][:1]
-            if roots:
+            if roots and self._is_told_only(matters, left, spread, roots[0]):
+                weak.append(("low-confidence", roots[0].node))
+            elif roots:
                 self.findings.first_consumers = [Node(number, *consumer) for consumer in spread.consumers]
                 return roots, []
         return [], weak
+
+    def _is_told_only(self, matters: Matters, left: int, spread: Spread, root: Root) -> bool:
+        """Python is told another value, of operators that only their place pairs and that read other things: perhaps other logging."""
+        assert spread.sink is not None
+        if spread.sink.kind != READ_SINK or root.origin != Origin.STRUCTURE or not root.node.is_pair:
+            return False
+        aligned = self.walk.rows.index(root.node.window).aligned
+        pair_left, pair_right = root.node.both
+        if aligned.left[pair_left] == pair_right and aligned.how[pair_left] not in BY_POSITION:
+            return False
+        sink = matters.spread(left, past_reads=True).sink
+        return sink is None or sink.kind in (READ_SINK, GUESS)
 
     def _weakness(self, index: WindowIndex, matters: Matters, left: int, differing: list[int], spread: Spread) -> str:
         """Why a difference that reaches something that counts cannot carry a verdict; empty when it can."""
@@ -227,9 +241,8 @@ class RankJudge:
             findings.state_unmatched.append((number, *lone))
 
     def _clock(self, node: Node) -> int:
-        index = self.walk.rows.index(node.window)
         sides = [(REFERENCE, node.left), (SUSPECT, node.right)]
-        return min(int(index.window(side).clock[event]) for side, event in sides if event is not None)
+        return min(int(self.timeline.flow(side, node.window).window.clock[event]) for side, event in sides if event is not None)
 
     def _count(self, step: Step, index: WindowIndex, pivot: Node | None) -> None:
         """Add a window to the equal prefix: all of it, or what stands before the pivot."""

@@ -22,6 +22,7 @@ MAX_CONSUMERS = 8
 """First differing consumers kept for the report."""
 
 GUESS = "guess"
+READ_SINK = "read"
 MAX_READS = 1 << 20
 """Reads followed in one window; a window beyond that is not judged harmless."""
 
@@ -69,8 +70,7 @@ class Matters:
     index: WindowIndex
     state: StateBoundary
     lifetimes: tuple[Lifetimes, Lifetimes]
-    _harmless: set[tuple[int, int]] = field(default_factory=set)
-    _guesses: dict[tuple[int, int], Sink] = field(default_factory=dict)
+    _reached: dict[bool, dict[tuple[int, int], Sink | None]] = field(default_factory=lambda: {False: {}, True: {}})
     _reads_left: int = MAX_READS
 
     def __post_init__(self) -> None:
@@ -87,7 +87,7 @@ class Matters:
             return None
         if aligned.reads_differ[pair]:
             if window.kind[left] in (READ, COLLECTIVE):
-                kind = "read" if window.kind[left] == READ else "collective"
+                kind = READ_SINK if window.kind[left] == READ else "collective"
                 return Sink(kind if self.same_quantity(pair) else GUESS, left, right)
             both_update = window.phase[left] == aligned.suspect.window.phase[right] == OPTIMIZER_PHASE
             if both_update and (self._updates(REFERENCE, left) or self._updates(SUSPECT, right)):
@@ -137,21 +137,24 @@ class Matters:
         updates = any(window.storage[read] == storage[0] for read in window.reads(int(window.event[row])).tolist())
         return updates and not name and row in flow.last_writes(int(storage[0]))
 
-    def spread(self, left: int, outputs: list[int] | None = None) -> Spread:
+    def spread(self, left: int, *, past_reads: bool = False) -> Spread:
         """Follow a pair's differing outputs to the first sink.
 
         Args:
             left: Reference event of the pair.
-            outputs: Indices into `Aligned.outputs` to follow; all differing ones by default.
+            past_reads: Look for something that counts more than a value told to Python; that one is the answer only if
+                there is nothing else.
 
         Cost: each row once per window over all calls, as long as nothing is reached.
         """
+        minor = (GUESS, READ_SINK) if past_reads else (GUESS,)
+        reached = self._reached[past_reads]
         aligned = self.index.aligned
         pair = int(self.index.pair_of[left])
         result, guess = Spread(), None
-        result.sink, guess = _sorted_out(self.own_sink(left), None, None)
+        result.sink, guess = _sorted_out(minor, self.own_sink(left), None, None)
         queue: deque[tuple[int, int]] = deque()
-        for at in self.index.differing_outputs(pair) if outputs is None else outputs:
+        for at in self.index.differing_outputs(pair):
             queue += [(REFERENCE, int(aligned.outputs.left[at])), (SUSPECT, int(aligned.outputs.right[at]))]
         seen: set[tuple[int, int]] = set()
         while queue and (result.sink is None or len(result.consumers) < MAX_CONSUMERS // 2):
@@ -159,19 +162,16 @@ class Matters:
                 result.exhausted = True
                 break
             side, row = queue.popleft()
-            guess = guess or self._guesses.get((side, row))
-            if (side, row) in seen or (side, row) in self._harmless or (side, row) in self._guesses:
+            guess = guess or reached.get((side, row))
+            if (side, row) in seen or (side, row) in reached:
                 continue
             seen.add((side, row))
             for consumer in self.index.flow(side).consumers(row):
                 self._reads_left -= 1
                 found = self._visit(side, consumer, queue, result.consumers)
-                result.sink, guess = _sorted_out(found, result.sink, guess)
+                result.sink, guess = _sorted_out(minor, found, result.sink, guess)
         if result.sink is None and not result.exhausted:
-            if guess is None:
-                self._harmless |= seen
-            else:
-                self._guesses.update(dict.fromkeys(seen, guess))
+            reached.update(dict.fromkeys(seen, guess))
         result.sink = result.sink or guess
         return result
 
@@ -202,8 +202,8 @@ class Matters:
         return None
 
 
-def _sorted_out(found: Sink | None, sink: Sink | None, guess: Sink | None) -> tuple[Sink | None, Sink | None]:
-    """First firm sink and first guess, given one more find."""
-    if found is not None and found.kind == GUESS:
-        return sink, guess or found
-    return sink or found, guess
+def _sorted_out(minor: tuple[str, ...], found: Sink | None, sink: Sink | None, lesser: Sink | None) -> tuple[Sink | None, Sink | None]:
+    """First sink and first minor one, given one more find."""
+    if found is not None and found.kind in minor:
+        return sink, lesser or found
+    return sink or found, lesser
