@@ -28,7 +28,9 @@ def main() -> None:
     torch.manual_seed(0)
     model = TinyGPT(CONFIG["vocabulary"])
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.01)
-    stream = MicroBatches(build_corpus(CONFIG["vocabulary"], CONFIG["sequences"], CONFIG["length"]), CONFIG["micro_batch"], CONFIG["accumulate"])
+    stream = MicroBatches(
+        build_corpus(CONFIG["vocabulary"], CONFIG["sequences"], CONFIG["length"]), CONFIG["micro_batch"], CONFIG["accumulate"]
+    )
     for step in range(CONFIG["steps"]):
         loss = accumulate(model, stream.next_group())
         optimizer.step()
