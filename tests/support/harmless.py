@@ -159,7 +159,9 @@ def _run(work: Path, name: str, program: Path | Mapping[str, str], argv: Sequenc
         stderr=_without_noise(stderr),
         said=said,
         files=_files(folder),
-        reports=sorted((_read(path) for path in reports.glob("*.json")), key=lambda report: (report["orig_argv"], report["rank"])),
+        reports=sorted(
+            (_read(path) for path in reports.glob("*.json")), key=lambda report: (report["orig_argv"], report["rank"], json.dumps(report))
+        ),
     )
 
 
