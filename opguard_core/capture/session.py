@@ -114,8 +114,6 @@ class Session:
         self.hooks.mark(Marker.RUN_END, f"reason={reason}")
         self._patches.remove()
         self.compiled.stop()
-        for row in context.storages.poll(context.outbox.next_seq):
-            self._sink.lifetime(row)
         for row in context.storages.close():
             self._sink.lifetime(row)
 

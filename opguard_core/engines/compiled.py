@@ -31,14 +31,14 @@ class CompiledRegions:
         if not token:
             return
         self._coverage.count("compiled_regions_run_eagerly")
-        compiler = sys.modules.get(_MODULE)
+        compiler: Any = sys.modules.get(_MODULE)
         if compiler is not None and self._prior is None and compiler._stance.stance == "default":
             self._prior = compiler._stance
             compiler._stance = type(self._prior)("force_eager")
 
     def stop(self) -> None:
         """Give the stance back, unless the program has set one of its own since."""
-        compiler = sys.modules.get(_MODULE)
+        compiler: Any = sys.modules.get(_MODULE)
         if compiler is not None and self._prior is not None and compiler._stance.stance == "force_eager":
             compiler._stance = self._prior
         self._prior = None

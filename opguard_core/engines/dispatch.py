@@ -93,7 +93,7 @@ class BoundaryMode(TorchDispatchMode):
         self.engine, self.lane = engine, lane
         lane.mode = self
 
-    def push(self) -> None:  # type: ignore[override]
+    def push(self) -> None:
         """Observe the calling thread from now on."""
         _push(self)
 
@@ -157,7 +157,7 @@ def _dispatch(self: Any, func: Any, types: Any, args: tuple[Any, ...] = (), kwar
 
 
 # torch wraps a class's own __torch_dispatch__ in two more Python frames; set afterwards, it is called as it is.
-BoundaryMode.__torch_dispatch__ = own(_dispatch)  # type: ignore[method-assign]
+BoundaryMode.__torch_dispatch__ = own(_dispatch)
 
 
 class DispatchEngine:

@@ -151,8 +151,8 @@ class Hooks:
             self.updates.steps_inside_another(optimizer)
             return
         with quiet():
-            if self._before_first_update is not None:
-                self._before_first_update, first = None, self._before_first_update
+            first, self._before_first_update = self._before_first_update, None
+            if first is not None:
                 first()
             self.names.adopt_parameters(optimizer)
             self.names.refresh()

@@ -101,6 +101,10 @@ class Lanes:
         self._local.lane = lane
         return lane
 
+    def leave(self) -> None:
+        """Take the calling thread's lane away."""
+        self._local.lane = None
+
     def number(self, lane: Lane) -> int:
         """Index of a lane, given out at its first event."""
         with self._lock:

@@ -34,7 +34,7 @@ class TensorArgument(NamedTuple):
     """One schema argument that holds tensors.
 
     Attributes:
-        index: Position in the schema.
+        position: Place in the schema.
         name: Name in the schema.
         path: Slot path of its pre-probe, "in.0" or "kw.mask"; a list adds ".<position>".
         written_path: Slot path of its post-probe, "mut.0" or "mut.mask".
@@ -45,7 +45,7 @@ class TensorArgument(NamedTuple):
         declared: Whether the schema says that it is written (then autograd bumps the version counter afterwards).
     """
 
-    index: int
+    position: int
     name: str
     path: str
     written_path: str
@@ -75,7 +75,7 @@ def _items(path: str, values: Any) -> Iterator[tuple[str, torch.Tensor]]:
 class PlainArgument(NamedTuple):
     """One schema argument without tensors, and its text when the caller leaves it out."""
 
-    index: int
+    position: int
     name: str
     default_text: str
 
@@ -123,53 +123,16 @@ class OperatorPlan:
         self.uninitialised = self.qualified in tables.UNINITIALISED_RESULTS
         self.shape_only = self.uninitialised or self.qualified in tables.SHAPE_ONLY
         self.garbage = tables.GARBAGE_RESULTS.get(self.qualified, frozenset())
-        self.tensors: tuple[TensorArgument, ...] = ()
-        self.plain: tuple[PlainArgument, ...] = ()
         self.trusted = False  # set by the engine from the allowlist
-        self._read_arguments(func, schema)
+        self.tensors, self.plain = _arguments(func, schema)
         self.written = tuple(a for a in self.tensors if a.writes)
         # Results that alias an input are the written argument (or a view of it), not new tensors.
         # c10d returns the very lists it wrote, without saying so.
-        returns = () if namespace == "c10d" else enumerate(schema.returns)
+        returns: Any = () if namespace == "c10d" else enumerate(schema.returns)
         self.returns = tuple(i for i, r in returns if r.alias_info is None and "Tensor" in str(r.type))
         self.single = len(schema.returns) == 1
         self.handling = self._handling(func, schema, namespace)
         self.kind = self._kind()
-
-    def _read_arguments(self, func: Any, schema: Any) -> None:
-        undeclared = tables.UNDECLARED_WRITES.get(schema.name)
-        overwrites = schema.name in tables.OVERWRITES
-        tensors, plain = [], []
-        for index, argument in enumerate(schema.arguments):
-            kind, name = str(argument.type), argument.name
-            if "Tensor" in kind:
-                declared = argument.alias_info is not None and argument.alias_info.is_write
-                hidden = undeclared is not None and name in undeclared.arguments
-                only = (hidden and undeclared is not None and undeclared.only) or (
-                    declared and (overwrites or (argument.kwarg_only and getattr(torch.Tag, "out", None) in func.tags))
-                )
-                position = name if argument.kwarg_only else str(index)
-                tensors.append(
-                    TensorArgument(
-                        index,
-                        name,
-                        f"{'kw' if argument.kwarg_only else 'in'}.{position}",
-                        f"mut.{position}",
-                        kind.startswith(_LISTS),
-                        not only,
-                        declared or hidden,
-                        undeclared.when if hidden and undeclared is not None else "",
-                        declared,
-                    )
-                )
-            if name in DROPPED_ARGUMENTS:
-                continue
-            default = argument_text(name, argument.default_value) if argument.has_default_value() else f"{name}=?"
-            if "Tensor" not in kind:
-                plain.append(PlainArgument(index, name, default))
-            elif not kind.startswith(_LISTS):
-                plain.append(PlainArgument(index, name, ""))  # a number in its place is an argument, see `arguments`
-        self.tensors, self.plain = tuple(tensors), tuple(plain)
 
     def _handling(self, func: Any, schema: Any, namespace: str) -> Handling:
         if namespace in tables.DROPPED_NAMESPACES:
@@ -231,7 +194,7 @@ class OperatorPlan:
 
     def value(self, argument: TensorArgument, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the caller gave for one argument, None if nothing."""
-        return args[argument.index] if argument.index < len(args) else kwargs.get(argument.name)
+        return args[argument.position] if argument.position < len(args) else kwargs.get(argument.name)
 
     def writes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[bool, str, torch.Tensor]]:
         """For each tensor this call writes in place: whether the schema says so, slot path, tensor."""
@@ -249,6 +212,42 @@ class OperatorPlan:
             if candidate == name:
                 return bool(args[index] if index < len(args) else kwargs.get(name))
         return False
+
+
+def _arguments(func: Any, schema: Any) -> tuple[tuple[TensorArgument, ...], tuple[PlainArgument, ...]]:
+    undeclared = tables.UNDECLARED_WRITES.get(schema.name)
+    overwrites = schema.name in tables.OVERWRITES
+    tensors, plain = [], []
+    for index, argument in enumerate(schema.arguments):
+        kind, name = str(argument.type), argument.name
+        if "Tensor" in kind:
+            declared = argument.alias_info is not None and argument.alias_info.is_write
+            hidden = undeclared is not None and name in undeclared.arguments
+            only = (hidden and undeclared is not None and undeclared.only) or (
+                declared and (overwrites or (argument.kwarg_only and getattr(torch.Tag, "out", None) in func.tags))
+            )
+            position = name if argument.kwarg_only else str(index)
+            tensors.append(
+                TensorArgument(
+                    index,
+                    name,
+                    f"{'kw' if argument.kwarg_only else 'in'}.{position}",
+                    f"mut.{position}",
+                    kind.startswith(_LISTS),
+                    not only,
+                    declared or hidden,
+                    undeclared.when if hidden and undeclared is not None else "",
+                    declared,
+                )
+            )
+        if name in DROPPED_ARGUMENTS:
+            continue
+        default = argument_text(name, argument.default_value) if argument.has_default_value() else f"{name}=?"
+        if "Tensor" not in kind:
+            plain.append(PlainArgument(index, name, default))
+        elif not kind.startswith(_LISTS):
+            plain.append(PlainArgument(index, name, ""))  # a number in its place is an argument, see `arguments`
+    return tuple(tensors), tuple(plain)
 
 
 class OperatorPlans:

@@ -167,9 +167,9 @@ class Places:
         for prefix in (self._stdlib, sys.base_prefix + "/lib/"):
             if filename.startswith(prefix):
                 return f"python/{filename[len(prefix) :]}", STDLIB
-        inside = _copied_package(path)
-        if inside is not None:
-            return inside, TORCH if inside.split("/")[0] in _TORCH_PACKAGES else LIBRARY
+        copied = _copied_package(path)
+        if copied is not None:
+            return copied, TORCH if copied.split("/")[0] in _TORCH_PACKAGES else LIBRARY
         return _resolved(path).as_posix(), USER
 
 

@@ -145,6 +145,8 @@ class RankContext:
         """Look again at inputs that ought to be unchanged: training state always, everything for operators not torch's own."""
         plan: OperatorPlan = call.plan
         foreign = not plan.qualified.startswith("aten::")
+        if not foreign and not any(row.name for row in call.slots):
+            return
         before = {row.slot: row for row in call.slots if row.direction == Direction.IN.value and row.status == Status.PROBED.value}
         written = {row.storage for row in call.slots if row.direction == Direction.MUT.value}
         for argument in plan.tensors:

@@ -148,6 +148,7 @@ class Storages:
         self._seq_now = next_seq
         self._by_address: dict[int, Storage] = {}
         self._next_serial = 0
+        self._looked_at = 0
         self._lock = threading.RLock()  # a finaliser may run operators while we hold it
 
     def of(self, tensor: torch.Tensor, seq: int) -> Storage:
@@ -186,6 +187,7 @@ class Storages:
         Cost: about 0.1 us a living storage.
         """
         expired, free = torch.UntypedStorage._expired, torch.UntypedStorage._free_weak_ref
+        self._looked_at = seq
         # A snapshot: another thread may meet a new storage while this one looks.
         for address, record in list(self._by_address.items()):
             if expired(address):
@@ -198,8 +200,14 @@ class Storages:
         return iter(list(self._by_address.values()))
 
     def close(self) -> Iterator[LifetimeRow]:
-        """Yield the storages still alive and let go of every weak reference."""
+        """Yield every storage not yet reported and let go of all weak references.
+
+        What was alive at the last look counts as alive at the end: a model that lives in a function is freed when that
+        function returns, just before exit. Only what came and went since that look is dead.
+        """
+        expired, free, now = torch.UntypedStorage._expired, torch.UntypedStorage._free_weak_ref, self.seq
         for address, record in list(self._by_address.items()):
+            gone = record.born_seq > self._looked_at and expired(address)
             self._by_address.pop(address, None)
-            torch.UntypedStorage._free_weak_ref(address)
-            yield LifetimeRow(record.serial, record.nbytes, record.born_seq, None)
+            free(address)
+            yield LifetimeRow(record.serial, record.nbytes, record.born_seq, now if gone else None)

@@ -35,6 +35,8 @@ class Threads:
         self.observe(role_of(current))
         patches.add(threading.Thread, "_bootstrap_inner", self._begins, self._ends)
         patches.keep(Patch(_thread, "start_new_thread", self._raw))
+        for name in ("then", "add_done_callback"):
+            patches.keep(Patch(torch._C.Future, name, self._callback))
 
     def observe(self, role: str) -> Lane:
         """Push a mode for the calling thread."""
@@ -70,6 +72,25 @@ class Threads:
         mode = self._modes.pop(threading.get_ident(), None)
         if mode is not None:
             mode.pop()
+
+    def _callback(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """``Future.then`` and its like: the callback may run on a thread that C++ started (a communication hook's)."""
+
+        @functools.wraps(original)
+        def register(future: Any, callback: Any) -> Any:
+            @functools.wraps(callback)
+            def observed(*args: Any) -> Any:
+                joined = self.active and self._lanes.current() is None and self.observe("Thread:Future.then") is not None
+                try:
+                    return callback(*args)
+                finally:
+                    if joined:
+                        self._ends(None, True)
+                        self._lanes.leave()
+
+            return original(future, own(observed) if callable(callback) else callback)
+
+        return own(register)
 
     def _raw(self, original: Callable[..., int]) -> Callable[..., int]:
         """``_thread.start_new_thread``, which some programs call without ``threading``."""

@@ -1,3 +1,4 @@
+# ruff: noqa: E402  (torch may be missing)
 """For every awkward kind of tensor: one flipped bit in its content, and that boundary must differ.
 
 Each program runs twice under capture, the second time with one bit of its data flipped in memory, which no operator shows.
@@ -42,8 +43,8 @@ def _plain(planted):
 for _dtype in ("float64", "float16", "bfloat16", "int8", "uint8", "int16", "int32", "int64", "complex64", "complex128"):
 
     @program(_dtype, "aten.clone.default", "in.0")
-    def _dtyped(planted, dtype=getattr(torch, _dtype)):
-        x = torch.arange(8).to(dtype)
+    def _dtyped(planted, name=_dtype):
+        x = torch.arange(8).to(getattr(torch, name))
         flip(x) if planted else None
         return x.clone()
 
@@ -51,8 +52,8 @@ for _dtype in ("float64", "float16", "bfloat16", "int8", "uint8", "int16", "int3
 for _dtype in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"):
 
     @program(_dtype, "aten.clone.default", "in.0")
-    def _float8(planted, dtype=getattr(torch, _dtype)):
-        x = torch.arange(1, 9).float().to(dtype)
+    def _float8(planted, name=_dtype):
+        x = torch.arange(1, 9).float().to(getattr(torch, name))
         flip(x) if planted else None
         return x.clone()
 
@@ -60,8 +61,8 @@ for _dtype in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fn
 for _dtype in ("uint16", "uint32", "uint64"):
 
     @program(_dtype, "aten.clone.default", "in.0")
-    def _unsigned(planted, dtype=getattr(torch, _dtype)):
-        x = torch.arange(8).to(dtype)
+    def _unsigned(planted, name=_dtype):
+        x = torch.arange(8).to(getattr(torch, name))
         flip(x) if planted else None
         return x.clone()
 

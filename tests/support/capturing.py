@@ -100,9 +100,20 @@ class Captured:
     def digests(self) -> list[tuple]:
         """Everything that must be equal between two runs of one program."""
         return [
-            (event.operator, event.args, event.phase, event.window, event.rng_before)
-            + tuple((slot.slot, slot.status, slot.dtype, slot.shape, slot.mix64) for slot in self.sink.slots[event.seq])
+            (
+                event.operator,
+                event.args,
+                event.phase,
+                event.window,
+                event.rng_before,
+                slot.slot,
+                slot.status,
+                slot.dtype,
+                slot.shape,
+                slot.mix64,
+            )
             for event in self.sink.events
+            for slot in self.sink.slots[event.seq]
         ]
 
 

@@ -1,3 +1,4 @@
+# ruff: noqa: E402  (torch may be missing)
 """Collectives on two gloo ranks: inputs before, results at their first consumer, never by blocking."""
 
 import subprocess
@@ -27,4 +28,4 @@ def test_two_ranks_see_what_they_exchanged(tmp_path):
             rank.kill()
             rank.wait()
     assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(outputs)
-    assert outputs[0].count("ok ") == outputs[1].count("ok ") == 8
+    assert outputs[0].count("ok ") == outputs[1].count("ok ") == 9

@@ -1,3 +1,4 @@
+# ruff: noqa: E402  (torch may be missing)
 """With capture on, a program prints the same bits, warnings and tracebacks as without."""
 
 import os

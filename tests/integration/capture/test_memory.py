@@ -1,3 +1,4 @@
+# ruff: noqa: E402  (torch may be missing)
 """Storage identity, memory nobody has written, carried digests, lifetimes."""
 
 import copy
@@ -183,3 +184,19 @@ def test_lifetimes_say_when_a_storage_was_found_freed():
     assert dead.dead_seq is not None
     assert dead.dead_seq > seen.of("sum").seq
     assert len(by_serial) == len(seen.sink.lifetimes)
+
+
+def test_what_was_alive_at_the_last_look_is_alive_at_the_end():
+    def train():
+        p = torch.nn.Parameter(torch.ones(4) * 2)
+        optimizer = torch.optim.SGD([p], lr=0.1)
+        p.grad = torch.ones(4)
+        optimizer.step()
+        torch.ones(8) * 3
+
+    with capturing() as seen:
+        train()
+    by_serial = {row.storage: row.dead_seq for row in seen.sink.lifetimes}
+    parameter, temporary = (seen.slots(seen.of("mul", n))["out.0"].storage for n in (0, 1))
+    assert by_serial[parameter] is None
+    assert by_serial[temporary] is not None

@@ -1,3 +1,4 @@
+# ruff: noqa: E402  (torch may be missing)
 """Each operator is one event with exactly the tensors it read, returned and wrote."""
 
 import pytest

@@ -1,3 +1,4 @@
+# ruff: noqa: E402  (torch may be missing)
 """Phases, module paths, micro-batches, steps and the links from backward to forward."""
 
 import pytest

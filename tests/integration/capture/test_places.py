@@ -1,3 +1,4 @@
+# ruff: noqa: E402  (torch may be missing)
 """Every event points at the expression that ran, and leaves our own frames out."""
 
 import sys

@@ -1,3 +1,4 @@
+# ruff: noqa: E402  (torch may be missing)
 """Every thread the program starts is observed from its first instruction."""
 
 import _thread
@@ -99,3 +100,21 @@ def test_threads_after_the_capture_run_as_before():
     thread.start()
     thread.join()
     assert torch._C._len_torch_dispatch_stack() == 0
+
+
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return torch.full((2,), float(index)) * 2
+
+
+def test_forked_loader_workers_are_left_alone_and_their_batches_arrive():
+    loader = torch.utils.data.DataLoader(Rows(), batch_size=2, num_workers=1, multiprocessing_context="fork")
+    with capturing() as seen:
+        batches = [batch + 1 for batch in loader]
+    assert [batch[:, 0].tolist() for batch in batches] == [[1.0, 3.0], [5.0, 7.0]]
+    assert "mul.Tensor" not in seen.operators()
+    first = seen.slots(seen.of("add"))["in.0"]
+    assert first.status == "probed"

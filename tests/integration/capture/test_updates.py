@@ -1,3 +1,4 @@
+# ruff: noqa: E402  (torch may be missing)
 """Optimizer boundaries: which step counts, skipped updates, the state boundary, the capture window."""
 
 import pytest

@@ -100,6 +100,22 @@ def data_parallel(rank):
     assert both[0] == both[1], "ranks agree on what was reduced"
 
 
+def communication_hook(rank):
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+
+    torch.manual_seed(0)
+    model = DistributedDataParallel(torch.nn.Linear(4, 4))
+    model.register_comm_hook(None, fp16_compress_hook)
+    with capturing() as seen:
+        model(torch.full((2, 4), float(rank + 1))).sum().backward()
+        model.module.weight.grad + 1
+    reduced = seen.slots(seen.of("allreduce_"))["mut.0.0"]
+    assert (reduced.status, reduced.dtype) == ("probed", "float16")
+    restored = [event for event in seen.events if "copy_" in event.operator and seen.slots(event)["in.1"].storage == reduced.storage]
+    assert restored, "the hook's callback is observed, whichever thread ran it"
+    assert not seen.coverage["gaps"], seen.coverage
+
+
 def distributed_tensors(rank):
     mesh = DeviceMesh("cpu", [0, 1])
     torch.manual_seed(0)
@@ -137,9 +153,17 @@ def sharded_training(rank):
 CHECKS = {
     check.__name__: check
     for check in (
-        plain_collectives, views_of_one_buffer, asynchronous, never_read, functional, data_parallel, distributed_tensors, sharded_training,
+        plain_collectives,
+        views_of_one_buffer,
+        asynchronous,
+        never_read,
+        functional,
+        data_parallel,
+        communication_hook,
+        distributed_tensors,
+        sharded_training,
     )
-}  # fmt: skip
+}
 
 
 def main():
