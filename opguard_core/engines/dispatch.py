@@ -282,6 +282,8 @@ class DispatchEngine:
                 places = self._results(call, args, kwargs, result)
         except Exception as error:  # noqa: BLE001  the step guard
             call.failed = context.guard.caught(f"after {call.plan.operator}", error)
+        if call.failed:
+            self._forget(call, args, kwargs)
         self._finish(lane, call, call.failed, places)
 
     def _results(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> list[Any]:
@@ -320,12 +322,16 @@ class DispatchEngine:
         """An operator raised: its event says so. Never raises."""
         if type(call) is Bookkeeping:
             return
-        try:
-            call.args_text += f";raised={type(error).__name__}"
-            self.context.forget_written(call.plan, args, kwargs)
-        except Exception as failure:  # noqa: BLE001  the step guard
-            call.failed = self.context.guard.caught(f"raised {call.plan.operator}", failure)
+        call.args_text += f";raised={type(error).__name__}"
+        self._forget(call, args, kwargs)
         self._finish(lane, call, call.failed)
+
+    def _forget(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Carry no digest of what an operator may have written unseen."""
+        try:
+            self.context.forget_written(call.plan, args, kwargs)
+        except Exception as error:  # noqa: BLE001  the step guard
+            call.failed = self.context.guard.caught(f"forget {call.plan.operator}", error)
 
     def _finish(self, lane: Lane, call: Call, failed: str, places: list[Any] | None = None) -> None:
         context, plan, seq = self.context, call.plan, call.entry.seq

@@ -84,7 +84,7 @@ class Hooks:
             return None
         module, open_modules = args[0], lane.modules
         above = lane.path
-        lane.path = self.names.path(module, open_modules[0] if open_modules else module)
+        lane.path = self.names.path(module, open_modules[0] if open_modules else module, above)
         open_modules.append(module)
         if len(open_modules) == 1:
             lane.root_grad = _grad_enabled()

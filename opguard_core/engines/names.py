@@ -48,26 +48,29 @@ class Names:
 
     # Modules.
 
-    def path(self, module: Any, root: Any) -> str:
+    def path(self, module: Any, root: Any, above: str) -> str:
         """Path of a running module.
 
         Args:
             module: The module being called.
             root: The outermost module being called (``module`` itself when nothing else is open).
+            above: Path of the module that calls it.
 
         Cost: one dictionary look-up once known; the first call of a root walks its tree.
         """
         known = self._paths.get(id(module))
         if known is not None and known[0]() is module:
             return known[1]
+        if not any(module.__dict__.get(table) for table in ("_parameters", "_buffers", "_modules")):
+            # Made on the spot (`nn.Softmax(-1)(x)`), perhaps in every call: not worth a walk of the tree.
+            return _join(above, type(module).__name__)
         with quiet():
             self._adopt(root)
         known = self._paths.get(id(module))
         if known is not None and known[0]() is module:
             return known[1]
         # Called by its parent without being registered in it.
-        above = self._paths.get(id(root))
-        path = _join(above[1] if above else "", type(module).__name__)
+        path = _join(above, type(module).__name__)
         self._paths[id(module)] = (weakref.ref(module), path)
         return path
 

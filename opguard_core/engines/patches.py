@@ -40,6 +40,7 @@ class Patches:
         self.add(torch.utils.data.dataloader._BaseDataLoaderIter, "__next__", hooks.enter_fetch, ignore)
         self.add(torch.Tensor, "tolist", reads.enter_tolist, ignore)
         self.add(torch.Tensor, "numpy", reads.enter_numpy, ignore)
+        self.add(torch.Tensor, "__dlpack__", reads.enter_share, ignore)
         self.add(torch, "compile", compiled.enter, compiled.leave)
         self.add(torch, "save", reads.enter_save, ignore)
         self._handles.append(optimizers.register_optimizer_step_pre_hook(hooks.optimizer_begins))

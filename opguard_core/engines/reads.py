@@ -34,14 +34,21 @@ class Reads:
     def enter_numpy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """``Tensor.numpy``: the array shares memory, so from now on the bytes can change unseen."""
         self._emit("python.numpy", [("0", tensor) for tensor in args[:1]])
+        self._share(args[:1])
+
+    def _share(self, tensors: tuple[Any, ...]) -> None:
         context = self._context
         try:
-            for tensor in args[:1]:
+            for tensor in tensors:
                 with quiet():
                     if is_plain(tensor):
                         context.storages.of(tensor, context.outbox.next_seq).foreign = True
         except Exception as error:  # noqa: BLE001  the step guard
-            context.guard.caught("Tensor.numpy", error)
+            context.guard.caught("shared memory", error)
+
+    def enter_share(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """``Tensor.__dlpack__``: nothing is read yet, but another library may write from now on."""
+        self._share(args[:1])
 
     def enter_save(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """``torch.save``: every tensor in the saved object, named by the keys that lead to it."""

@@ -200,3 +200,32 @@ def test_what_was_alive_at_the_last_look_is_alive_at_the_end():
     parameter, temporary = (seen.slots(seen.of("mul", n))["out.0"].storage for n in (0, 1))
     assert by_serial[parameter] is None
     assert by_serial[temporary] is not None
+
+
+def test_a_failure_of_ours_is_a_gap_and_leaves_no_stale_digest(monkeypatch):
+    from opguard_core.engines import probes
+
+    with capturing("full") as seen:
+        y = torch.ones(4) * 2
+        with monkeypatch.context() as patched:
+            patched.setattr(probes.Probes, "mutated", lambda *args, **kwargs: 1 / 0)
+            y.add_(5)
+        y + 1
+    (gap,) = seen.gaps
+    assert gap.operator == "aten.add_.Tensor"
+    assert "ZeroDivisionError" in gap.args
+    assert seen.coverage["gaps"]["internal-error"] == {
+        "count": 1,
+        "touches_state": True,
+        "examples": ["after aten.add_.Tensor: ZeroDivisionError: division by zero"],
+    }
+    slot = seen.slots(seen.of("add"))["in.0"]
+    assert (slot.status, slot.mix64) == ("probed", fingerprint(y).mix64)
+
+
+def test_memory_lent_to_another_library_is_never_carried():
+    with capturing("full") as seen:
+        y = torch.ones(4) * 2
+        np.from_dlpack(y)[0] = 9
+        y + 1
+    assert seen.slots(seen.of("add"))["in.0"].mix64 == fingerprint(y).mix64
