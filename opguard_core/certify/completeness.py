@@ -10,7 +10,7 @@ from opguard_core.align.ranks import RankPairs
 from opguard_core.certify.findings import RankFindings
 from opguard_core.certify.reasons import reason
 from opguard_core.certify.verdict import Reason
-from opguard_core.ids import SIDES
+from opguard_core.ids import SIDES, Origin
 from opguard_core.trace.manifest import RankManifest
 from opguard_core.trace.reader import RankTrace, Run
 
@@ -52,17 +52,21 @@ class Completeness:
                 reasons.append(reason("dropped-records", side=side, rank=rank, count=found.dropped[at]))
             if found.gaps[at]:
                 reasons.append(reason("gap", side=side, rank=rank, count=found.gaps[at], detail="see the manifest"))
-        if self.conflicts:
-            reasons.append(reason("contract-conflict", detail=", ".join(self.conflicts[:8])))
         return reasons
+
+    def unexplained(self, origins: set[str]) -> list[Reason]:
+        """A conflict of contracts explains an operator that gives other results for equal inputs, and nothing else.
+
+        Equal bits are equal whatever the settings, and a difference in structure, arguments or data is not made by a kernel.
+        """
+        if self.conflicts and str(Origin.OPERATOR) in origins:
+            return [reason("contract-conflict", detail=", ".join(self.conflicts[:8]))]
+        return []
 
     def _ranks(self) -> list[Reason]:
         reasons = []
-        for side, run, lone in zip(
-            SIDES, (self.reference, self.suspect), (self.ranks.reference_only, self.ranks.suspect_only), strict=True
-        ):
+        for side, run in zip(SIDES, (self.reference, self.suspect), strict=True):
             reasons += [reason("rank-missing", side=side, rank=rank) for rank in run.missing_ranks]
-            del lone
         if self.ranks.reference_only or self.ranks.suspect_only:
             reasons.append(
                 reason("ranks-differ", reference=list(self.ranks.reference_only) or "none", suspect=list(self.ranks.suspect_only) or "none")
@@ -102,7 +106,15 @@ class Completeness:
             if not found.prefix.pairs:
                 reasons.append(reason("nothing-compared"))
         reasons += self._endings()
-        return reasons + self.coverage()
+        return reasons + self._processes() + self.coverage()
+
+    def _processes(self) -> list[Reason]:
+        """Processes of the program that took part and were not captured, as the launcher noted them."""
+        return [
+            reason("uncaptured-process", side=side, detail=gap.get("text"), hint=gap.get("fix"))
+            for side, run in zip(SIDES, (self.reference, self.suspect), strict=True)
+            for gap in _noted(run)
+        ]
 
     def _endings(self) -> list[Reason]:
         """One side ended by an error and the other did not, or not there."""
@@ -135,6 +147,11 @@ class Completeness:
     def facts(self) -> dict[str, Any]:
         """The answer's ``coverage``: per side and rank, what could not be observed."""
         return {side: {str(rank): trace.manifest.coverage for name, rank, trace, _, _ in self._traces() if name == side} for side in SIDES}
+
+
+def _noted(run: Run) -> list[dict[str, Any]]:
+    noted = run.manifest.extra.get("gaps")
+    return [gap for gap in noted if isinstance(gap, dict)] if isinstance(noted, list) else []
 
 
 def _plan(manifest: RankManifest) -> dict[str, Any]:

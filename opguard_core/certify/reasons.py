@@ -21,6 +21,10 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "Rank {rank} of the {side} did work that could not be observed and that touched observed tensors: {detail}.",
         "See `coverage`; run that part without the extension or compiled region, or in `--mode verify`.",
     ),
+    "uncaptured-process": (
+        "A process of the {side} took part in the training and was not observed: {detail}",
+        "{hint}",
+    ),
     "ranks-differ": (
         "The sides do not have the same ranks: only in the reference {reference}, only in the suspect {suspect}.",
         "Run both sides with the same number of processes, or give an explicit rank map.",
@@ -46,7 +50,7 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "Capture both sides with the same mode and steps.",
     ),
     "contract-conflict": (
-        "The sides differ in something that changes arithmetic: {detail}.",
+        "An operator gives other results for equal inputs, and the sides differ in settings that change arithmetic: {detail}.",
         "Make the two environments equal (see `contract`), or pass `--deterministic`.",
     ),
     "low-confidence": (
@@ -110,4 +114,4 @@ def reason(slug: str, **facts: object) -> Reason:
         **facts: Values for its sentence.
     """
     text, fix = _TEXTS[slug]
-    return Reason(slug, text.format(**facts), fix)
+    return Reason(slug, text.format(**facts), fix.format(**facts))

@@ -31,6 +31,7 @@ def summarise(judged: Judged, completeness: Completeness, rules: list[Filter]) -
     firsts = sorted(((_pivot_key(found), found, words) for found, words in diverged), key=lambda entry: entry[0])
     pivots = [_pivot(found, words) for _, found, words in firsts]
     reasons = [*completeness.before_difference(), *_filters(judged, rules), *_ambiguous(firsts)]
+    reasons += completeness.unexplained({pivot.origin for pivot in pivots[:1]})
     word: VerdictWord
     if pivots and not reasons:
         word = "diverged"
@@ -157,7 +158,8 @@ def _compared(completeness: Completeness, findings: list[RankFindings]) -> dict[
         }
 
     return {
-        "ranks": [list(pair) for pair in completeness.ranks.pairs],
+        "ranks": [left for left, _ in completeness.ranks.pairs],
+        **_mapped(completeness.ranks.pairs),
         "steps": windows,
         "paired_share": part(paired),
         "accounted_share": part(accounted),
@@ -173,6 +175,10 @@ def _compared(completeness: Completeness, findings: list[RankFindings]) -> dict[
         },
         "isolated_not_listed": sum(found.harmless_more for found in findings),
     }
+
+
+def _mapped(pairs: list[tuple[int, int]]) -> dict[str, Any]:
+    return {} if all(left == right for left, right in pairs) else {"rank_map": [list(pair) for pair in pairs]}
 
 
 def _distinct(reasons: list[Reason]) -> list[Reason]:

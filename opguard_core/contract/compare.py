@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from opguard_core.contract.spec import LATE_MARK, SEVERITIES, is_late, rule_of
+from opguard_core.contract.spec import ACCELERATOR_FACTS, LATE_MARK, SEVERITIES, is_accelerators, is_late, rule_of
 
 _NOT_READ = {"unknown": "the run ended before it could be read"}
 
@@ -47,12 +47,15 @@ def compare(reference: Mapping[str, Any], suspect: Mapping[str, Any]) -> list[Di
         suspect: The suspect run's.
     """
     found = []
+    accelerated = any(key.startswith(ACCELERATOR_FACTS) for key in (*map(str, reference), *map(str, suspect)))
     for key in sorted({str(key) for key in reference} | {str(key) for key in suspect}):
         one, other = _value(reference, key), _value(suspect, key)
         if _same(one, other) or (_unknown(one) and _unknown(other)):
             continue
         rule = rule_of(key)
         severity = "cosmetic" if _unknown(one) or _unknown(other) else rule.severity
+        if severity in ("arithmetic", "order") and not accelerated and is_accelerators(key):
+            severity = "environment"
         found.append(Difference(key, severity, one, other, rule.why))
     return sorted(found, key=lambda item: (SEVERITIES.index(item.severity), item.key))
 

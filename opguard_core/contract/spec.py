@@ -114,6 +114,8 @@ LATE_KEYS = (
     "torch.nccl",
     "env.at_step",
 )
+ACCELERATOR_FACTS = "device."  # prefix of the facts a contract has once an accelerator was used
+ACCELERATOR_ONLY = ("flags.cudnn.*", "flags.cuda.*", "env.CUBLAS_*", "env.NVIDIA_*", "env.TORCH_ALLOW_TF32_*")
 UNKNOWN_KEY = Rule("*", "environment", "a fact this release does not know")
 
 
@@ -121,6 +123,11 @@ UNKNOWN_KEY = Rule("*", "environment", "a fact this release does not know")
 def rule_of(key: str) -> Rule:
     """The rule for one contract key."""
     return next((rule for rule in RULES if fnmatch.fnmatchcase(key, rule.pattern)), UNKNOWN_KEY)
+
+
+def is_accelerators(key: str) -> bool:
+    """Whether a setting changes nothing on a run that used no accelerator."""
+    return any(fnmatch.fnmatchcase(key, pattern) for pattern in ACCELERATOR_ONLY)
 
 
 def is_late(key: str) -> bool:

@@ -51,7 +51,8 @@ def test_differences_come_worst_first_with_both_values():
         ("env.NCCL_ALGO", "order"),
         ("env.PYTHONHASHSEED", "order"),
         ("env.TORCH_SOMETHING_NEW", "environment"),
-        ("flags.cuda.matmul.allow_tf32", "arithmetic"),
+        ("flags.cuda.matmul.allow_tf32", "environment"),
+        ("flags.sdpa.flash", "arithmetic"),
         ("flags.default_dtype", "environment"),
         ("seed.torch", "environment"),
         ("source.tree", "cosmetic"),
@@ -60,6 +61,11 @@ def test_differences_come_worst_first_with_both_values():
 )
 def test_what_a_difference_means(key, severity):
     assert severities({key: 1, "late": "end"}, {key: 2, "late": "end"}) == {key: severity}
+
+
+def test_settings_of_an_accelerator_count_once_one_was_used():
+    sides = [{"flags.cuda.matmul.allow_tf32": on, "device.name": "H200", "late": "end"} for on in (True, False)]
+    assert severities(*sides) == {"flags.cuda.matmul.allow_tf32": "arithmetic"}
 
 
 def test_mirrored_sides_give_mirrored_differences():

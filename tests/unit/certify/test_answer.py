@@ -71,7 +71,7 @@ def test_the_earliest_rank_is_found_by_step_then_by_collective_clock():
 def test_ranks_pair_by_an_explicit_map():
     verdict = compare(ranks(None, clone()), ranks(clone(), None), rank_map={0: 1, 1: 0})
     assert verdict.verdict == "identical"
-    assert verdict.compared["ranks"] == [[1, 0], [0, 1]]
+    assert verdict.compared["rank_map"] == [[1, 0], [0, 1]]
     with pytest.raises(ConfigError):
         compare(ranks(None), ranks(None), rank_map={0: 3})
 

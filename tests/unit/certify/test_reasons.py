@@ -34,10 +34,10 @@ def test_every_reason_has_a_text_and_a_fix():
             return 1
 
     for slug in SLUGS:
-        entry = reason(slug, **dict.fromkeys("side rank detail count reference suspect step first last place share".split(), 1))
+        entry = reason(slug, **dict.fromkeys("side rank detail count reference suspect step first last place share hint".split(), 1))
         assert entry.slug == slug
         assert entry.text.endswith(".") or entry.text.endswith("1")
-        assert entry.fix.endswith(".")
+        assert entry.fix.endswith(".") or entry.fix == "1"
 
 
 def test_a_torn_trace_that_is_equal_so_far_is_inconclusive():
@@ -185,7 +185,23 @@ def test_sides_recorded_in_different_modes():
     assert verdict.mode == "full"
 
 
-def test_a_contract_conflict_is_a_reason_even_for_a_difference():
+def test_a_contract_conflict_is_a_reason_only_where_it_may_explain_the_difference():
+    same = [memory_run([traced()]) for _ in range(2)]
+    assert compare(*same, contract_conflicts=["torch.version"]).verdict == "identical"
+    lone = [memory_run([traced()]), memory_run([traced(clone())])]
+    assert compare(*lone, contract_conflicts=["torch.version"]).reasons == compare(*lone).reasons
+
+
+def test_processes_that_nobody_observed_forbid_identical():
+    runs = [memory_run([traced()]) for _ in range(2)]
+    assert compare(*runs).verdict == "identical"
+    runs[1].manifest.extra["gaps"] = [{"slug": "uncaptured-rank", "text": "Process 7 joined.", "fix": "Use torchrun."}]
+    verdict = compare(*runs)
+    assert (verdict.verdict, slugs(verdict)) == ("inconclusive", ["uncaptured-process"])
+    assert (verdict.reasons[0].fix, "Process 7" in verdict.reasons[0].text) == ("Use torchrun.", True)
+
+
+def test_a_contract_conflict_is_a_reason_for_an_operator_that_disagrees():
     run = [memory_run([traced(twist)]) for twist in (clone(), clone(Held(5)))]
     verdict = compare(*run, contract_conflicts=["torch.version"])
     assert (verdict.verdict, slugs(verdict)) == ("inconclusive", ["contract-conflict"])
