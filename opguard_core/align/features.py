@@ -61,6 +61,13 @@ class Features:
         return _summed(mixed(window.bag[rows] + np.uint64(1)), window.known[rows], window.event[rows], len(window))
 
     @cached_property
+    def output_order(self) -> Words:
+        """Signature of the ordered content of an event's non-trivial outputs: a permutation of it is another one."""
+        window, rows = self.window, self.window.output_rows
+        words = mixed(window.value[rows] + self.output_place.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+        return _summed(words, window.telling[rows], window.event[rows], len(window))
+
+    @cached_property
     def exact(self) -> Words:
         """Key of events that are the same in every respect but the code they come from: operator, arguments, phase, all bytes."""
         window = self.window
@@ -71,13 +78,23 @@ class Features:
         return combined(window.op, window.args, window.phase, window.rng_before, slots)
 
     @cached_property
+    def joined_in_order(self) -> Words:
+        """First key of the content join: operator, outputs element by element, inputs."""
+        return combined(self.window.op, self.output_order, self.input_content)
+
+    @cached_property
+    def produced_in_order(self) -> Words:
+        """As `joined_in_order`, without inputs."""
+        return combined(self.window.op, self.output_order)
+
+    @cached_property
     def joined(self) -> Words:
-        """First key of the content join: operator, outputs, inputs."""
+        """Second key of the content join, for other layouts: operator, outputs in any order, inputs."""
         return combined(self.window.op, self.output_content, self.input_content)
 
     @cached_property
     def produced(self) -> Words:
-        """Second key of the content join: operator and outputs."""
+        """As `joined`, without inputs."""
         return combined(self.window.op, self.output_content)
 
     @cached_property

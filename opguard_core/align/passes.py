@@ -5,6 +5,8 @@ Source: the order and the rules come from a study of real pairs of runs (content
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from opguard_core.align import content, evidence
@@ -24,7 +26,7 @@ _CROWD = 64
 def join_content(pairing: Pairing) -> None:
     """Pair by what was produced and read: not monotone, over all lanes, classes of equal size only."""
     reference, suspect = pairing.reference, pairing.suspect
-    for name, by_phase in (("joined", False), ("joined", True), ("produced", False), ("produced", True)):
+    for name, by_phase in itertools.product(("joined_in_order", "produced_in_order", "joined", "produced"), (False, True)):
         left, right = pairing.free_left(), pairing.free_right()
         left, right = left[_tells(reference, name)[left]], right[_tells(suspect, name)[right]]
         keys = []
@@ -37,7 +39,7 @@ def join_content(pairing: Pairing) -> None:
 
 def _tells(side: Features, name: str) -> Flags:
     """Events that the key identifies: something non-trivial was produced, or read by an event that only reads."""
-    if name == "produced":
+    if name.startswith("produced"):
         return side.has_content
     flags: Flags = side.has_content | ((side.window.kind == READ) & (side.telling_reads > 0))
     return flags
@@ -114,7 +116,7 @@ def solve_gaps(pairing: Pairing, gaps: list[Gap], how: int) -> None:
 def pair_leftovers(pairing: Pairing) -> None:
     """Pair what is left by equal outputs, out of order; may take a partner from a pair whose outputs differ."""
     reference, suspect = pairing.reference, pairing.suspect
-    for name in ("produced", "output_content"):
+    for name in ("produced_in_order", "produced", "output_order", "output_content"):
         weak = (pairing.how == EVIDENCE) | (pairing.how == ANCHOR)
         paired = np.flatnonzero(weak)
         differ = reference.output_content[paired] != suspect.output_content[pairing.left[paired]]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from opguard_core.align import slots
-from opguard_core.align.columns import PHASES, PROBED, Window
+from opguard_core.align.columns import MUT, PHASES, PROBED, Window
 from opguard_core.align.timeline import REFERENCE, SUSPECT, Row, Timeline
 from opguard_core.certify.roots import Node, Root, merged
 from opguard_core.certify.standing import Rows
@@ -26,25 +26,42 @@ Producers = list[list[Row]]
 """Rows that wrote a differing input, newest first: of the reference, of the suspect."""
 
 
+@dataclass(frozen=True)
+class Source:
+    """The differing input that a walk follows.
+
+    Attributes:
+        consumer: The pair that reads it.
+        slot: Its name.
+        rows: What each side reads.
+        producers: Who wrote that, newest first.
+    """
+
+    consumer: Node
+    slot: str
+    rows: tuple[Row, Row]
+    producers: Producers
+
+
 @dataclass
 class Walk:
     """State of one walk.
 
     Attributes:
-        queue: Nodes to look at, with the pair they were reached from.
+        queue: Nodes to look at, with the pair whose input led there and that input's slot.
         seen: Nodes looked at, each with that pair.
         roots: What was found.
     """
 
-    queue: deque[tuple[Node, Node | None]] = field(default_factory=deque)
+    queue: deque[tuple[Node, Source | None]] = field(default_factory=deque)
     seen: dict[Node, Node | None] = field(default_factory=dict)
     roots: list[Root] = field(default_factory=list)
 
-    def push(self, node: Node, consumer: Node | None) -> None:
+    def push(self, node: Node, source: Source | None) -> None:
         """Look at a node later, once."""
         if node not in self.seen:
-            self.seen[node] = consumer
-            self.queue.append((node, consumer))
+            self.seen[node] = None if source is None else source.consumer
+            self.queue.append((node, source))
 
 
 class RootWalk:
@@ -74,15 +91,16 @@ class RootWalk:
         while walk.queue:
             if len(walk.seen) > MAX_NODES:
                 return []
-            node, consumer = walk.queue.popleft()
+            node, source = walk.queue.popleft()
             if node.is_pair:
-                self._pair(walk, node, consumer)
+                self._pair(walk, node, walk.seen[node])
             else:
-                self._lone(walk, node, consumer)
+                assert source is not None, "only an input leads to work that one side does alone"
+                self._lone(walk, node, source)
         if not walk.roots:  # a circle: the same updates in another order
             first = min(walk.seen, key=self.rows.order)
             walk.roots.append(Root(first, Origin.STRUCTURE, self.output_slot(first), consumer=walk.seen[first]))
-        return sorted(merged(walk.roots), key=lambda root: self.rows.order(root.node))
+        return sorted(merged(list(dict.fromkeys(walk.roots))), key=lambda root: self.rows.order(root.node))
 
     # -- one pair ------------------------------------------------------------------------------------------------------
 
@@ -157,7 +175,7 @@ class RootWalk:
         elif not any(producers) or any(not writers and not self.rows.is_known(row) for row, writers in zip(rows, producers, strict=True)):
             walk.roots.append(self._outside(walk, node, rows, slot, lone=any(producers)))
         else:
-            self._compare_producers(walk, node, producers, slot)
+            self._compare_producers(walk, Source(node, slot, rows, producers))
 
     def _outside(self, walk: Walk, node: Node, rows: tuple[Row, Row], slot: str, *, lone: bool) -> Root:
         """Nothing observed wrote what differs: it came with the program's state, with its data, or from something unseen."""
@@ -172,7 +190,8 @@ class RootWalk:
             origin, other = Origin.UNOBSERVED_PRODUCER, Origin.INPUT_DATA
         return Root(node, origin, slot, (str(other),), walk.seen.get(node))
 
-    def _compare_producers(self, walk: Walk, node: Node, producers: Producers, slot: str) -> None:
+    def _compare_producers(self, walk: Walk, source: Source) -> None:
+        node, producers = source.consumer, source.producers
         left, right = list(producers[REFERENCE]), list(producers[SUSPECT])
         moved = False
         for row in producers[REFERENCE]:
@@ -182,44 +201,45 @@ class RootWalk:
             left.remove(row)
             right.remove(partner)
             if self.rows.differs(row):
-                walk.push(Node(row.window, self.rows.event(row), self.rows.event(partner)), node)
+                walk.push(Node(row.window, self.rows.event(row), self.rows.event(partner)), source)
                 moved = True
         if any(self.rows.comes_later(row, node) for row in (*left, *right)):
-            walk.roots.append(self._stale(walk, node, producers, slot))
+            walk.roots.append(self._stale(walk, source))
             return
         bad_left, bad_right = ([row for row in rows if self.rows.is_missing(row)] for rows in (left, right))
         if bad_left and bad_right:
-            self._both(walk, node, bad_left[0], bad_right[0], producers, slot)
+            self._both(walk, source, bad_left[0], bad_right[0])
         elif bad_left or bad_right:
             for row in bad_left or bad_right:
-                self._follow(walk, node, row)
+                self._follow(walk, source, row)
         elif not moved:
-            walk.roots.append(self._stale(walk, node, producers, slot))
+            walk.roots.append(self._stale(walk, source))
 
-    def _both(self, walk: Walk, node: Node, left: Row, right: Row, producers: Producers, slot: str) -> None:
+    def _both(self, walk: Walk, source: Source, left: Row, right: Row) -> None:
         """Each side's value comes from an operator whose result the other side does not have."""
+        node = source.consumer
         unsure = self.rows.sure_node(left) is None and self.rows.sure_node(right) is None
         if unsure and left.window == right.window and self.rows.alike(left, right):
-            walk.push(Node(left.window, self.rows.event(left), self.rows.event(right)), node)
+            walk.push(Node(left.window, self.rows.event(left), self.rows.event(right)), source)
             return
         r, s = self._windows(node)
         if unsure and r.op[node.both[0]] != s.op[node.both[1]]:  # other work on other work: what is above is noise
-            walk.roots.append(self._stale(walk, node, producers, slot))
+            walk.roots.append(self._stale(walk, source))
             return
-        self._follow(walk, node, left)
-        self._follow(walk, node, right)
+        self._follow(walk, source, left)
+        self._follow(walk, source, right)
 
-    def _follow(self, walk: Walk, node: Node, row: Row) -> None:
+    def _follow(self, walk: Walk, source: Source, row: Row) -> None:
         """Go on from one producer: with its own partner when that is sure, else alone."""
-        walk.push(self.rows.sure_node(row) or self.rows.lone_node(row), node)
+        walk.push(self.rows.sure_node(row) or self.rows.lone_node(row), source)
 
-    def _stale(self, walk: Walk, node: Node, producers: Producers, slot: str) -> Root:
+    def _stale(self, walk: Walk, source: Source) -> Root:
         """Both sides know both values, and yet they read different ones: a stale value, another view, other elements."""
-        near = self._producer_nodes(producers)
+        node, near = source.consumer, self._producer_nodes(source.producers)
         if self.rows.index(node.window).is_state(REFERENCE, node.both[0]):
-            return Root(self._unstored(producers) or node, Origin.STRUCTURE, slot, (), node, near)
+            return Root(self._unstored(source.producers) or node, Origin.STRUCTURE, source.slot, (), node, near)
         permuted = (self._matched(node, outputs=True).code == slots.PERMUTED).any()
-        return Root(node, Origin.PERMUTATION if permuted else Origin.STRUCTURE, slot, (), walk.seen.get(node), near)
+        return Root(node, Origin.PERMUTATION if permuted else Origin.STRUCTURE, source.slot, (), walk.seen.get(node), near)
 
     def _unstored(self, producers: Producers) -> Node | None:
         """State whose values both sides computed: the pair whose result only one of them stored, which is the later writer's."""
@@ -231,21 +251,59 @@ class RootWalk:
 
     # -- one event that only one side has ------------------------------------------------------------------------------
 
-    def _lone(self, walk: Walk, node: Node, consumer: Node | None) -> None:
-        """Up through the work that only this side does, to where all that is read exists on the other side as well."""
+    def _lone(self, walk: Walk, node: Node, source: Source) -> None:
+        """Up through the work that only this side does, to where it takes hold of what the other side goes on with.
+
+        That is the extra operator. Work that never touches the other side's value makes a new one from scratch: then the
+        other side reads a stale value, and its reader is the first place that shows it.
+        """
         side, event = node.one
         window = self.timeline.flow(side, node.window).window
-        moved = False
+        missing: list[Row] = []
         for row in window.reads(event).tolist():
             at = Row(side, node.window, row)
-            if self.rows.is_known(at):
-                continue
-            for producer in self.timeline.producers(at)[0]:
-                if self.rows.is_missing(producer):
-                    self._follow(walk, consumer or node, producer)
-                    moved = True
-        if not moved:
-            walk.roots.append(Root(node, Origin.STRUCTURE, self.output_slot(node), consumer=consumer))
+            if not self.rows.is_known(at):
+                missing += [producer for producer in self.timeline.producers(at)[0] if self.rows.is_missing(producer)]
+        extra = Root(node, Origin.STRUCTURE, self.output_slot(node), consumer=source.consumer)
+        if self._takes_hold(node, source, missing):
+            walk.roots.append(extra)
+        elif missing:
+            for producer in missing:
+                self._follow(walk, source, producer)
+        elif self.rows.index(source.consumer.window).is_state(REFERENCE, source.consumer.both[0]):
+            walk.roots.append(extra)
+        else:
+            walk.roots.append(self._stale(walk, source))
+
+    def _takes_hold(self, node: Node, source: Source, missing: list[Row]) -> bool:
+        """An event of one side reads the very value the other side's consumer reads, or changes it in place."""
+        side, event = node.one
+        window = self.timeline.flow(side, node.window).window
+        theirs = source.rows[1 - side]
+        other = self.timeline.flow(theirs.side, theirs.window).window
+        reads = window.reads(event)
+        if other.known[theirs.row] and (window.known[reads] & (window.value[reads] == other.value[theirs.row])).any():
+            return True
+        written = window.outputs(event)
+        written = written[window.direction[written] == MUT]
+        unmade = {self._storage(row) for row in missing}
+        return any(
+            window.storage[row] not in unmade and self._was_made_before(Row(side, node.window, int(row)))
+            for row in written
+            if window.storage[row] >= 0
+        )
+
+    def _storage(self, row: Row) -> int:
+        return int(self.timeline.flow(row.side, row.window).window.storage[row.row])
+
+    def _was_made_before(self, row: Row) -> bool:
+        """A storage held something before this write: made by an earlier operator, or there when the window began."""
+        flow = self.timeline.flow(row.side, row.window)
+        before = next(flow.writes_before(row.row), None)
+        if before is not None:
+            return bool(flow.window.known[before])
+        storage = flow.window.storage[row.row : row.row + 1]
+        return bool(self.timeline.ledgers[row.side].lifetimes.born(storage)[0] < flow.window.seq[flow.window.event[row.row]])
 
 
 def _doubts(reference: Window, suspect: Window, inputs: slots.Matched) -> list[str]:

@@ -6,17 +6,23 @@ import numpy as np
 
 from opguard_core.align import slots
 from opguard_core.align.aligned import Aligned
+from opguard_core.align.columns import DATA_PHASE
 from opguard_core.align.timeline import REFERENCE, SUSPECT
 from opguard_core.certify.findings import Shares
 from opguard_core.certify.index import WindowIndex
 
 
 def shares(aligned: Aligned, index: WindowIndex) -> Shares:
-    """How much of a window's non-trivial results found a counterpart."""
+    """How much of a window's non-trivial results found a counterpart.
+
+    Work on the data does not count: it may happen in another process, and what the training takes from it is compared
+    where it is read.
+    """
     telling, paired, accounted = [], [], []
     for side, partner in ((REFERENCE, aligned.left), (SUSPECT, aligned.right)):
         window = index.window(side)
-        rows = np.flatnonzero(window.output & window.telling & window.comparable[window.event])
+        counted = window.comparable & (window.phase != DATA_PHASE)
+        rows = np.flatnonzero(window.output & window.telling & counted[window.event])
         at = index.output_index[side][rows]
         alike = (at >= 0) & (aligned.outputs.code[at] <= slots.LAST_SAME) if len(aligned.outputs.code) else np.zeros(len(rows), bool)
         open_rows = rows[~alike]

@@ -197,13 +197,50 @@ def test_structure_extra_operator(both):
     assert verdict.pivot.near[0]["reference"]["text"] == verdict.pivot.near[0]["suspect"]["text"] == "opt.step()"
 
 
-def test_structure_first_of_a_chain_of_extra_operators(both):
+def test_structure_extra_operator_that_changes_the_shared_value(both):
+    """Its own inputs may be extra work as well; the operator that takes hold of the shared value is named."""
+
     def chain(s: Script, t: T) -> None:
         norm = s.op("aten.linalg_vector_norm.default", [t["g"]], (), at="norm(g)", line=41, phase="backward")
         t["g"] = s.op("aten.mul_.Tensor", [t["g"], norm], (8, 8), into=t["g"], at="g.mul_(norm)", line=42, phase="backward")
 
     verdict = both(None, in_step(1, "after backward", chain))
-    assert verdict.pivot.suspect.text == "norm(g)"
+    assert verdict.pivot.suspect.text == "g.mul_(norm)"
+
+
+def test_structure_first_of_several_changes_of_the_shared_value(both):
+    def chain(s: Script, t: T) -> None:
+        for at, name in enumerate(["g.mul_(0.5)", "reduce(g)"]):
+            t["g"] = s.op("aten.mul_.Tensor", [t["g"]], (8, 8), into=t["g"], at=name, line=42 + at, phase="backward", args=name)
+
+    verdict = both(None, in_step(1, "after backward", chain))
+    assert (verdict.pivot.suspect.text, verdict.pivot.reference) == ("g.mul_(0.5)", None)
+
+
+def test_structure_a_part_that_one_side_overwrites(both):
+    def zeroed(s: Script, t: T) -> None:
+        s.op("aten.zero_.default", [], (8,), into=t["g"].view((8,), 0, 0, 32), at="g[0].zero_()", line=42, phase="backward")
+        t["g"] = t["g"].holding(Held(4242))
+
+    verdict = both(None, in_step(1, "after backward", zeroed))
+    assert (verdict.pivot.suspect.text, verdict.pivot.reference) == ("g[0].zero_()", None)
+
+
+def test_structure_a_value_made_anew_against_a_stale_one(both):
+    """One side builds its mask again, the other reads an old one: the reader shows it, the builder is attached."""
+
+    def fresh(s: Script, t: T) -> None:
+        rows = s.op("aten.arange.default", [], (3, 3), 61, at="arange()", line=40)
+        mask = s.op("aten.ge.Tensor", [rows], (8, 8), at="rows >= columns", line=41)
+        t["h"] = s.op("aten.mm.default", [t["h"], mask], (4, 8), at="h @ mask", line=43)
+
+    def stale(s: Script, t: T) -> None:
+        t["h"] = s.op("aten.mm.default", [t["h"], t["mask"]], (4, 8), at="h @ mask", line=43)
+
+    verdict = both(in_step(1, "after mm", fresh), in_step(1, "after mm", stale))
+    assert verdict.pivot.origin == "structure"
+    assert verdict.pivot.reference.text == verdict.pivot.suspect.text == "h @ mask"
+    assert verdict.pivot.near[0]["reference"]["text"] == "rows >= columns"
 
 
 def test_structure_another_operator_in_the_same_place(both):
