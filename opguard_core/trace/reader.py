@@ -170,6 +170,17 @@ class RankTrace:
                     return table if table.window == number else None
         return next((table for table in assembler.finish(whole=self.torn is None) if table.window == number), None)
 
+    def window_span(self) -> tuple[int, int] | None:
+        """Smallest and largest window number of the readable prefix, or None if it holds no event.
+
+        Cost: reads the first and the last segment of events.
+        """
+        entries = [entry for group in self._groups if (entry := group.of("events"))]
+        if not entries:
+            return None
+        first, last = (self._read(entry).column("window").to_numpy() for entry in (entries[0], entries[-1]))
+        return int(first.min()), int(last.max())
+
     def _last_window(self, group: Group) -> int:
         """Largest window number of a group; read once."""
         entry = group.of("events")

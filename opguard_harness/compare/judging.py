@@ -51,7 +51,7 @@ def judge(reference: SideRun, suspect: SideRun, steps: tuple[int, int] | None, p
         progress.done()
     answer = to_dict(verdict)
     if steps is not None:
-        _require_window(answer["compared"], steps)
+        _require_window(runs, answer["compared"], steps)
     answer["contract"] = [item.as_dict() for item in contract]
     answer["exit"] = {side.name: _exit_code(side, run) for side, run in zip((reference, suspect), runs, strict=True)}
     answer["seconds"] = {"align": round(aligned - began, 3), "certify": round(time.monotonic() - aligned, 3)}
@@ -74,18 +74,24 @@ def _contract(reference: Run, suspect: Run) -> list[Difference]:
     return compare_ranks(*contracts)
 
 
-def _require_window(compared: dict[str, Any], steps: tuple[int, int]) -> None:
-    """A window that a side never reached is an error, not an empty success."""
-    for side in SIDES:
-        recorded = [*compared["steps"], *compared["steps_only_in"][side]]
-        if not any(steps[0] <= step < steps[1] for step in recorded):
+def _require_window(runs: tuple[Run, Run], compared: dict[str, Any], steps: tuple[int, int]) -> None:
+    """A window that a side never reached is an error, not an empty success.
+
+    A difference in the state at the end of the step before the window ends the comparison there, so what was compared
+    can show that the window was reached, and only the traces can show that it was not.
+    """
+    for side, run in zip(SIDES, runs, strict=True):
+        if any(steps[0] <= step < steps[1] for step in [*compared["steps"], *compared["steps_only_in"][side]]):
+            continue
+        spans = [span for trace in run.ranks.values() if (span := trace.window_span())]
+        if not any(first < steps[1] and last >= steps[0] for first, last in spans):
             raise WindowNotReached(
-                f"--steps {steps[0]}:{steps[1]}: the {side} side recorded none of these steps (it recorded {_span(recorded)})."
+                f"--steps {steps[0]}:{steps[1]}: the {side} side recorded none of these steps (it recorded {_span(spans)})."
             )
 
 
-def _span(steps: list[int]) -> str:
-    return f"{min(steps)} to {max(steps)}" if steps else "none"
+def _span(spans: list[tuple[int, int]]) -> str:
+    return f"{min(first for first, _ in spans)} to {max(last for _, last in spans)}" if spans else "none"
 
 
 def _exit_code(side: SideRun, run: Run) -> int | None:
