@@ -10,6 +10,7 @@ import io
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,8 +32,13 @@ LINE = "\n"  # the one control character that error texts may print: they may ho
 EXIT_OF_VERDICT = {"identical": 0, "diverged": 1, "inconclusive": 3}
 
 
-def run(words: Sequence[str]) -> int:
-    """Carry out one command line and return its exit code."""
+def run(words: Sequence[str], answered: threading.Event) -> int:
+    """Carry out one command line and return its exit code.
+
+    Args:
+        words: Command line without the program's name.
+        answered: Set before the first byte of an answer is written; whoever finds it set writes none of its own.
+    """
     options = words[: words.index("--")] if "--" in words else words
     wants_json = "--json" in options or "call" in options[:1]
     for stream in (sys.stdout, sys.stderr):
@@ -42,22 +48,26 @@ def run(words: Sequence[str]) -> int:
         try:
             from opguard_harness.cli.app import dispatch
 
-            return _deliver(dispatch(words))
+            return _deliver(dispatch(words), answered)
         except BaseException as error:  # noqa: BLE001 - the tool edge: whatever is raised below must end in 2 or 130
-            return _report(error, wants_json=wants_json)
+            return _report(error, answered, wants_json=wants_json)
 
 
-def _deliver(outcome: Outcome) -> int:
+def _deliver(outcome: Outcome, answered: threading.Event) -> int:
     """Print what a command said; only then does a verdict count."""
     if outcome.text:
+        answered.set()
         _write(sys.stdout, outcome.text + "\n")
     if outcome.failed:
         return EXIT_ERROR
     return EXIT_OK if outcome.verdict is None else EXIT_OF_VERDICT[outcome.verdict]
 
 
-def _report(error: BaseException, *, wants_json: bool) -> int:
-    """Say what went wrong, on standard error and as the one JSON object, and return 2 or 130."""
+def _report(error: BaseException, answered: threading.Event, *, wants_json: bool) -> int:
+    """Say what went wrong, on standard error and as the one JSON object, and return 2 or 130.
+
+    What stopped an answer half-way, or came when it was out, is said on standard error only.
+    """
     known = as_opguard_error(error)
     code = EXIT_INTERRUPTED if isinstance(known, Interrupted) else EXIT_ERROR
     where = _keep_traceback(error) if isinstance(known, Internal) else ""
@@ -65,7 +75,8 @@ def _report(error: BaseException, *, wants_json: bool) -> int:
         _write(sys.stderr, f"opguard-harness: {terminal(str(known), keep=LINE)}\n{where}")
     except AnswerUndelivered:
         code = max(code, EXIT_ERROR)
-    if wants_json and not isinstance(known, AnswerUndelivered):
+    if wants_json and not answered.is_set():
+        answered.set()
         try:
             _write(sys.stdout, dumps(error_answer(known.as_dict())) + "\n")
         except AnswerUndelivered:

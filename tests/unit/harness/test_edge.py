@@ -1,7 +1,9 @@
 """Whatever is raised below the edge ends in 2 or 130, with one JSON object when asked; 1 is a delivered "diverged" only."""
 
+import io
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -54,6 +56,43 @@ def test_every_exception_becomes_an_exit_code_and_one_object(monkeypatch, capsys
     assert answer["error"]["text"]
     assert answer["error"]["fix"]
     assert f"[{slug}]" in captured.err
+
+
+class Interrupting(io.StringIO):
+    """A stream that is interrupted right after it took a text; ``times`` times."""
+
+    def __init__(self, number, times=1):
+        super().__init__()
+        self.number, self.times = number, times
+
+    def flush(self):
+        if self.times:
+            self.times -= 1
+            os.kill(os.getpid(), self.number)
+
+
+def dispatch_fails(words):
+    raise NothingCaptured("n", hint="h")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("dispatch", [lambda words: Outcome('{"verdict": "diverged"}', verdict="diverged"), dispatch_fails])
+def test_an_interrupt_while_the_object_goes_out_adds_no_second_one(monkeypatch, dispatch, number):
+    out = Interrupting(number)
+    monkeypatch.setattr(app, "dispatch", dispatch)
+    monkeypatch.setattr(sys, "stdout", out)
+    assert main(["compare", "--json"]) == 130
+    assert len(out.getvalue().splitlines()) == 1
+    assert json.loads(out.getvalue())
+
+
+def test_an_interrupt_while_an_error_is_told_still_leaves_one_object(monkeypatch):
+    out = io.StringIO()
+    monkeypatch.setattr(app, "dispatch", dispatch_fails)
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", Interrupting(signal.SIGINT))
+    assert main(["compare", "--json"]) == 130
+    assert json.loads(out.getvalue())["error"]["slug"] == "interrupted"
 
 
 def test_without_json_standard_output_stays_empty(monkeypatch, capsys):
