@@ -68,6 +68,12 @@ class Features:
         return _summed(words, window.telling[rows], window.event[rows], len(window))
 
     @cached_property
+    def input_order(self) -> Words:
+        """As `input_content`, each read in its own order."""
+        window, rows = self.window, self.window.read_rows
+        return _summed(mixed(window.value[rows] + np.uint64(1)), window.known[rows], window.event[rows], len(window))
+
+    @cached_property
     def exact(self) -> Words:
         """Key of events that are the same in every respect but the code they come from: operator, arguments, phase, all bytes."""
         window = self.window
@@ -80,7 +86,7 @@ class Features:
     @cached_property
     def joined_in_order(self) -> Words:
         """First key of the content join: operator, outputs element by element, inputs."""
-        return combined(self.window.op, self.output_order, self.input_content)
+        return combined(self.window.op, self.output_order, self.input_order)
 
     @cached_property
     def produced_in_order(self) -> Words:

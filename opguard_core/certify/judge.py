@@ -10,6 +10,7 @@ from opguard_core.align import slots
 from opguard_core.align.columns import COLLECTIVE, KINDS, OPTIMIZER_PHASE, READ, Flags, Ints
 from opguard_core.align.timeline import REFERENCE, SUSPECT, Step, Timeline
 from opguard_core.certify.ambiguity import BY_POSITION, rivals
+from opguard_core.certify.draws import Draws
 from opguard_core.certify.findings import RankFindings
 from opguard_core.certify.harmless import HarmlessDifferences
 from opguard_core.certify.index import WindowIndex
@@ -44,6 +45,7 @@ class RankJudge:
         self.walk = RootWalk(timeline)
         self._swallow = swallow
         self._harmless = HarmlessDifferences(timeline, self.walk.rows, findings)
+        self._draws = Draws(timeline)
         self._swallowed: set[Node] = set()
         self._held: list[Root] = []
         self._held_since: int | None = None
@@ -152,12 +154,22 @@ class RankJudge:
                 weak.append(("search-exhausted", node))
             roots = [root for root in self._unfiltered(found) if root.node not in doubtful]
             weak += [("filtered-difference", root.node) for root in found if root.node in self._swallowed][:1]
+            if roots and self._is_shifted_draw(matters, left, spread, roots[0]):
+                continue
             if roots and self._is_told_only(matters, left, spread, roots[0]):
                 weak.append(("low-confidence", roots[0].node))
             elif roots:
                 self.findings.first_consumers = [Node(number, *consumer) for consumer in spread.consumers]
                 return roots, []
         return [], weak
+
+    def _is_shifted_draw(self, matters: Matters, left: int, spread: Spread, root: Root) -> bool:
+        """A draw that the other side makes as well, at another time, and of which only Python was told."""
+        assert spread.sink is not None
+        if spread.sink.kind != READ_SINK or root.origin != Origin.RANDOM_STATE:
+            return False
+        sink = matters.spread(left, past_reads=True).sink
+        return (sink is None or sink.kind in (READ_SINK, GUESS)) and self._draws.are_shifted(root.node)
 
     def _is_told_only(self, matters: Matters, left: int, spread: Spread, root: Root) -> bool:
         """Python is told another value, of operators that only their place pairs and that read other things: perhaps other logging."""
@@ -209,9 +221,11 @@ class RankJudge:
     def _from_state(self, number: int, state: StateBoundary) -> list[Root]:
         """Roots of state that differs although no pair of operators did: an update that is missing, or done in vain."""
         roots: list[Root] = []
-        for slot in state.differing()[:MAX_STATE_WALKS]:
-            if slot.counts:
-                roots += self.walk.from_slots(Node(number, slot.left_event, slot.right_event), slot.left, slot.right)
+        counted = [slot for slot in state.differing() if slot.counts]
+        for slot in counted[:MAX_STATE_WALKS]:
+            roots += self.walk.from_slots(Node(number, slot.left_event, slot.right_event), slot.left, slot.right)
+        if counted and not roots:
+            self.findings.weak.append(("search-exhausted", Node(number, counted[0].left_event, counted[0].right_event)))
         kept = self._unfiltered(roots)
         self.findings.weak += [("filtered-difference", root.node) for root in roots if root.node in self._swallowed][:1]
         return sorted(kept, key=lambda root: self.walk.rows.order(root.node))
@@ -282,8 +296,10 @@ def _orders(index: WindowIndex) -> Ints:
 def _candidates(index: WindowIndex) -> Ints:
     """Reference events of pairs that may show a difference, in an order that does not depend on the sides' names."""
     aligned = index.aligned
-    window = aligned.reference.window
-    kind, phase = window.kind[aligned.pairs], window.phase[aligned.pairs]
-    leaving: Flags = (kind == READ) | (kind == COLLECTIVE) | (phase == OPTIMIZER_PHASE)
+    sides = (aligned.reference.window, aligned.pairs), (aligned.suspect.window, aligned.left[aligned.pairs])
+    leaving: Flags = np.ones(len(aligned.pairs), bool)
+    for window, events in sides:
+        kind = window.kind[events]
+        leaving &= (kind == READ) | (kind == COLLECTIVE) | (window.phase[events] == OPTIMIZER_PHASE)
     at = np.flatnonzero(aligned.differs | (aligned.reads_differ & leaving))
     return aligned.pairs[at[np.argsort(_orders(index)[at], kind="stable")]]

@@ -86,7 +86,7 @@ class Matters:
         if not self.index.sure(left):
             return None
         if aligned.reads_differ[pair]:
-            if window.kind[left] in (READ, COLLECTIVE):
+            if window.kind[left] == aligned.suspect.window.kind[right] and window.kind[left] in (READ, COLLECTIVE):
                 kind = READ_SINK if window.kind[left] == READ else "collective"
                 return Sink(kind if self.same_quantity(pair) else GUESS, left, right)
             both_update = window.phase[left] == aligned.suspect.window.phase[right] == OPTIMIZER_PHASE

@@ -135,7 +135,7 @@ def test_a_rank_that_left_no_trace():
 def test_no_common_rank_compares_nothing():
     verdict = compare(memory_run([traced()]), memory_run([traced(rank=1)]))
     assert verdict.verdict == "inconclusive"
-    assert slugs(verdict)[:1] == ["ranks-differ"]
+    assert {"ranks-differ", "rank-missing"} <= set(slugs(verdict))
 
 
 @pytest.mark.parametrize("end", ["exception", "signal"])
