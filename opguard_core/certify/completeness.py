@@ -17,6 +17,9 @@ from opguard_core.trace.reader import RankTrace, Run
 LOW_SHARE = 0.5
 """Least share of a window's non-trivial results that the other side must have too; real refactorings keep 85 % and more."""
 
+MAX_WORLD = 1 << 20
+MAX_NAMED_RANKS = 16
+
 ENOUGH_RESULTS = 8
 """Windows with fewer non-trivial results say nothing about coverage."""
 
@@ -66,7 +69,9 @@ class Completeness:
     def _ranks(self) -> list[Reason]:
         reasons = []
         for side, run in zip(SIDES, (self.reference, self.suspect), strict=True):
-            reasons += [reason("rank-missing", side=side, rank=rank) for rank in run.missing_ranks]
+            world = max((trace.manifest.world_size for trace in run.ranks.values()), default=0)
+            missing = sorted({*run.missing_ranks, *range(min(world, MAX_WORLD))} - run.ranks.keys())
+            reasons += [reason("rank-missing", side=side, rank=rank) for rank in missing[:MAX_NAMED_RANKS]]
         if self.ranks.reference_only or self.ranks.suspect_only:
             reasons.append(
                 reason("ranks-differ", reference=list(self.ranks.reference_only) or "none", suspect=list(self.ranks.suspect_only) or "none")
@@ -137,10 +142,10 @@ class Completeness:
                     (accounted / telling if telling else 1.0, side)
                     for accounted, telling, side in zip(share.accounted, share.telling, SIDES, strict=True)
                 ]
-                if max(share.telling) < ENOUGH_RESULTS or share.window not in found.completed:
-                    continue
-                low, side = min(parts)
-                if low < LOW_SHARE:
+                # After the last common update one side may do more than the other (an evaluation): there, what one side
+                # did must have its counterpart. Up to it, both sides must be covered.
+                low, side = min(parts) if share.window in found.completed else max(parts)
+                if max(share.telling) >= ENOUGH_RESULTS and low < LOW_SHARE:
                     return [reason("low-coverage", step=share.window, share=low, side=side)]
         return []
 

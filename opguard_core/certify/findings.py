@@ -70,7 +70,6 @@ class RankFindings:
         windows: Windows both sides have.
         completed: Windows both sides completed.
         one_sided: Windows only one side has: reference, suspect.
-        extra: First event of the work one side goes on with after the other has ended: (side, window, event seq).
         reads: Values that left for Python, compared equal.
         updates: Parameters whose state at the end of a window was compared equal.
         state_slots: State slots compared equal.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from opguard_core.align import slots
-from opguard_core.align.columns import Ints
+from opguard_core.align.columns import Ints, Window
 from opguard_core.align.timeline import REFERENCE, SUSPECT, Row, Timeline
 from opguard_core.certify.ambiguity import BY_POSITION
 from opguard_core.certify.findings import Harmless, RankFindings
@@ -109,18 +109,39 @@ class HarmlessDifferences:
         if self.findings.windows and not any(self.findings.one_sided) and self.findings.windows[-1] not in self.findings.completed:
             self._unread_updates(self.findings.windows[-1])
 
+    def _is_named(self, window: Window, at: int) -> bool:
+        return kind_of(window.text(int(window.tensor[at]))) in COUNTED
+
+    def _goes_on(self, row: Row, storage: int) -> bool:
+        """The write updates, from its own content, a storage alive at the end whose earlier content both sides have: an average, say.
+
+        A storage that only one side ever had (a meter, a log) is that side's own affair.
+        """
+        window = self.timeline.flow(row.side, row.window).window
+        if (
+            window.tensor[row.row]
+            or self.rows.pair_node(row) is not None
+            or self.timeline.ledgers[row.side].lifetimes.dead(window.storage[row.row : row.row + 1])[0] != _NEVER
+        ):
+            return False
+        own = [read for read in window.reads(int(window.event[row.row])).tolist() if window.storage[read] == storage]
+        before = [writer for read in own for writer in self.timeline.producers(Row(row.side, row.window, read))[0]]
+        return any(writer.window < row.window and not self.rows.is_missing(writer) for writer in before)
+
     def _unread_updates(self, number: int) -> None:
-        """State written in the last window, after its last state boundary, that the other side does not have at all."""
+        """State written in the last window, after its last state boundary, that the other side does not have at all.
+
+        Named state, and unnamed storages that both sides kept up to date until then.
+        """
         index = self.rows.index(number)
         for side in (REFERENCE, SUSPECT):
             flow = index.flow(side)
             window = flow.window
-            named = np.flatnonzero(window.output & (window.tensor != 0) & (window.storage >= 0))
-            for storage in np.unique(window.storage[named]).tolist():
+            written = np.flatnonzero(window.output & (window.storage >= 0))
+            for storage in np.unique(window.storage[written]).tolist():
                 for at in flow.last_writes(storage):
                     row = Row(side, number, at)
-                    counts = kind_of(window.text(int(window.tensor[at]))) in COUNTED
-                    if counts and window.known[at] and self.rows.is_missing(row):
+                    if window.known[at] and self.rows.is_missing(row) and (self._is_named(window, at) or self._goes_on(row, storage)):
                         node = self.rows.pair_node(row) or self.rows.lone_node(row)
                         self.findings.unresolved.append(Harmless(node, window.text(int(window.slot[at])), True, SURE))
                         return
