@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent
+RUN_VARIABLE = "OPGUARD_RUN"  # holds the trace directory in the environment of every process of an observed program
 
 
 def launch_argv(

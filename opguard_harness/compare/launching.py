@@ -17,6 +17,7 @@ from pathlib import Path
 
 import opguard_core
 from opguard_core.errors import CaptureError, NothingCaptured, TraceFormatError
+from opguard_core.plan.command import RUN_VARIABLE
 from opguard_core.plan.redact import redact_argv, redact_text
 from opguard_core.trace.manifest import read_run_manifest
 from opguard_harness.compare.interpreter import Interpreter, command_line
@@ -141,7 +142,7 @@ def _spawn(side: ProgramSide, interpreter: Interpreter, capture: CaptureRequest,
         env=side_environment(side.env),
         stdout=folder / "stdout.txt",
         stderr=folder / "stderr.txt",
-        mark=str(trace),
+        mark=f"{RUN_VARIABLE}={trace}",
         timeout_s=capture.timeout_s,
         label=f"{side.name} side",
         kept=f"What it left is in {kept}." if kept else "",

@@ -64,7 +64,7 @@ class Spawn:
         env: Its whole environment.
         stdout: File for its standard output.
         stderr: File for its standard error.
-        mark: Text found in the environment of every process of its family and nowhere else.
+        mark: ``NAME=VALUE`` that every process of its family has in its environment, and no other process.
         timeout_s: Seconds it may run; None for no limit.
         label: What messages call it.
         kept: One sentence that says where its output will be, or nothing.
@@ -174,7 +174,8 @@ class _Row:
 def _family(root: int, mark: str) -> set[tuple[int, str]]:
     """The process, its group, everything started below it, and everything that carries the mark."""
     rows = _processes()
-    members = {row.pid for row in rows if row.pid == root or row.group == root or _carries(row.pid, mark)}
+    began = next((row.started for row in rows if row.pid == os.getpid()), "")
+    members = {row.pid for row in rows if row.pid == root or row.group == root or _carries(row, mark, began)}
     grown = True
     while grown:
         more = {row.pid for row in rows if row.parent in members} - members
@@ -183,12 +184,13 @@ def _family(root: int, mark: str) -> set[tuple[int, str]]:
     return {(row.pid, row.started) for row in rows if row.pid in members and row.pid != os.getpid() and not row.zombie}
 
 
-def _carries(pid: int, mark: str) -> bool:
-    """Whether a process was started with the mark in its environment (Linux; elsewhere parentage has to do)."""
+def _carries(row: _Row, mark: str, began: str) -> bool:
+    """Whether a process was started after us with exactly that variable (Linux; elsewhere parentage has to do)."""
     try:
-        return os.fsencode(mark) in Path(f"/proc/{pid}/environ").read_bytes()
+        entries = Path(f"/proc/{row.pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return False  # another user's process, or one that has ended
+    return os.fsencode(mark) in entries and int(row.started) >= int(began)
 
 
 def _processes() -> list[_Row]:

@@ -11,7 +11,7 @@ from opguard_core.launch import folder, outcome, preflight
 from opguard_core.launch.child import Exit
 from opguard_core.launch.command import parse
 from opguard_core.launch.startup import FOLDER, bootstrap
-from opguard_core.plan.command import PACKAGE, launch_argv
+from opguard_core.plan.command import PACKAGE, RUN_VARIABLE, launch_argv
 from opguard_core.plan.config import RunConfig, parse_steps
 from opguard_core.plan.orders import Orders, read_orders
 
@@ -85,6 +85,11 @@ def test_the_run_folder_is_private_and_must_be_empty(tmp_path):
     for wrong in (shared, shared / "file", tmp_path / "link"):
         with pytest.raises(ConfigError, match="--out"):
             folder.prepare(wrong)
+
+
+def test_every_process_of_the_program_can_be_told_by_one_variable(tmp_path):
+    given = folder.environment(tmp_path, Orders(["python", "t.py"], "/x"), {}, FOLDER)
+    assert given[RUN_VARIABLE] == str(tmp_path)
 
 
 def test_the_environment_keeps_a_pythonpath_behind_ours(tmp_path):

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import textwrap
 import time
@@ -14,8 +15,6 @@ import pytest
 from opguard_core.errors import Interrupted, LaunchFailed, TimedOut
 from opguard_harness.compare import processes
 from opguard_harness.compare.processes import Interrupts, Spawn, run_to_end
-
-MARK = "opguard-test-mark"
 
 # Starts a grandchild in a session of its own (as torchrun does), says who is there, and waits for ever.
 FAMILY = """
@@ -34,10 +33,10 @@ def spawn(folder: Path, code: str, **changes) -> Spawn:
     values = {
         "command": [sys.executable, "-c", textwrap.dedent(code)],
         "cwd": folder,
-        "env": {**os.environ, "OPGUARD_TEST": f"{MARK}-{folder}"},
+        "env": {**os.environ, "OPGUARD_TEST": str(folder)},
         "stdout": folder / "stdout.txt",
         "stderr": folder / "stderr.txt",
-        "mark": f"{MARK}-{folder}",
+        "mark": f"OPGUARD_TEST={folder}",
         "timeout_s": None,
         "label": "reference side",
     }
@@ -139,6 +138,38 @@ def test_a_second_interrupt_does_not_wait_for_the_grace_period(tmp_path, monkeyp
     with pytest.raises(Interrupted):
         run(order, tick)
     assert not any(alive(pid) for pid in members(order))
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads /proc")
+def test_only_the_exact_variable_makes_a_process_one_of_the_family(tmp_path):
+    order = spawn(tmp_path, FAMILY.format(ignore="", own=""))
+    same = {"OPGUARD_TEST": str(tmp_path)}
+    others = [
+        {"OPGUARD_TEST": f"{tmp_path}2"},
+        {"OTHER": f"x{order.mark}"},
+        {"OTHER": str(tmp_path)},
+        {"PREFIX_OPGUARD_TEST": str(tmp_path)},
+    ]
+    waiting = [
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env={**os.environ, **variables})
+        for variables in [same, *others]
+    ]
+    try:
+        found = {pid for pid, _ in processes._family(waiting[0].pid, order.mark)}
+        assert found & {process.pid for process in waiting} == {waiting[0].pid}
+        carrying = {pid for pid, _ in processes._family(-1, order.mark)}
+        assert carrying == {waiting[0].pid}
+    finally:
+        for process in waiting:
+            process.communicate(b"\n")
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads /proc")
+def test_a_process_that_is_older_than_ours_is_never_one_of_the_family(tmp_path):
+    row = next(row for row in processes._processes() if row.pid == os.getpid())
+    entry = Path("/proc/self/environ").read_bytes().split(b"\0")[0]
+    assert processes._carries(row, os.fsdecode(entry), row.started)
+    assert not processes._carries(row, os.fsdecode(entry), str(int(row.started) + 1))
 
 
 def test_nohup_is_respected():
