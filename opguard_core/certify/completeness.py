@@ -50,7 +50,10 @@ class Completeness:
     def before_difference(self) -> list[Reason]:
         """Reasons that make even a found difference doubtful: an earlier one may be hidden."""
         reasons = [*self._ranks(), *self._plans()]
-        for side, rank, _, found, at in self._traces():
+        for side, rank, trace, found, at in self._traces():
+            hidden = _hidden_work(trace.manifest, before=found.last_seq[at])
+            if found.pivot and hidden:
+                reasons.append(reason("unobserved-work", side=side, rank=rank, detail=hidden))
             if found.dropped[at]:
                 reasons.append(reason("dropped-records", side=side, rank=rank, count=found.dropped[at]))
             if found.gaps[at]:
@@ -168,12 +171,17 @@ def _plan(manifest: RankManifest) -> dict[str, Any]:
     }
 
 
-def _hidden_work(manifest: RankManifest) -> str:
-    """Gaps of a rank's coverage that touched observed tensors."""
+def _hidden_work(manifest: RankManifest, before: int | None = None) -> str:
+    """Gaps of a rank's coverage that touched observed tensors; those known to begin at or before an event, if one is given."""
     gaps = manifest.coverage.get("gaps", {})
     if not isinstance(gaps, dict):
         return ""
-    bad = [f"{name} ({gap.get('count')})" for name, gap in gaps.items() if isinstance(gap, dict) and gap.get("touches_state")]
+    bad = []
+    for name, gap in gaps.items():
+        if isinstance(gap, dict) and gap.get("touches_state"):
+            first = gap.get("first_seq")
+            if before is None or (isinstance(first, int) and first <= before):
+                bad.append(f"{name} ({gap.get('count')})")
     return ", ".join(sorted(bad)[:8])
 
 

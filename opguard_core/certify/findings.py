@@ -77,6 +77,7 @@ class RankFindings:
         state_unmatched: Windows at whose end only one side has some parameters: (window, reference names, suspect names).
         gaps: Gap events in front of the pivot, by side.
         dropped: Records lost in front of the pivot, by side.
+        last_seq: Event of the pivot, or the last one looked at, by side.
         banded: Gaps paired in a band only.
         pairs: Pairs over all windows looked at.
         swallowed: Pairs that filters hid.
@@ -104,6 +105,7 @@ class RankFindings:
     state_unmatched: list[tuple[int, list[str], list[str]]] = field(default_factory=list)
     gaps: list[int] = field(default_factory=lambda: [0, 0])
     dropped: list[int] = field(default_factory=lambda: [0, 0])
+    last_seq: list[int] = field(default_factory=lambda: [0, 0])
     banded: int = 0
     pairs: int = 0
     swallowed: int = 0

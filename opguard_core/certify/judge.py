@@ -280,6 +280,7 @@ class RankJudge:
             window = index.window(side)
             before = pivot is None or pivot.window == step.number
             seq = int(window.seq[event]) if event is not None and before else int(window.seq[-1])
+            findings.last_seq[side] = seq
             findings.gaps[side] += int(((window.kind == _GAP) & (window.seq <= seq)).sum())
             table = step.suspect if side == SUSPECT else step.reference
             assert table is not None

@@ -177,7 +177,7 @@ def _compared(completeness: Completeness, findings: list[RankFindings]) -> dict[
     }
 
 
-def _mapped(pairs: list[tuple[int, int]]) -> dict[str, Any]:
+def _mapped(pairs: tuple[tuple[int, int], ...]) -> dict[str, Any]:
     return {} if all(left == right for left, right in pairs) else {"rank_map": [list(pair) for pair in pairs]}
 
 

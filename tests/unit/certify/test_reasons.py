@@ -201,6 +201,17 @@ def test_processes_that_nobody_observed_forbid_identical():
     assert (verdict.reasons[0].fix, "Process 7" in verdict.reasons[0].text) == ("Use torchrun.", True)
 
 
+def test_work_hidden_in_front_of_the_difference_forbids_a_pivot():
+    def run(first_seq):
+        traces = [traced(twist) for twist in (clone(), clone(Held(5)))]
+        traces[1].manifest.coverage["gaps"] = {"unreadable-tensor": {"count": 1, "touches_state": True, "first_seq": first_seq}}
+        return compare(*[memory_run([trace]) for trace in traces])
+
+    late, early = run(10_000), run(0)
+    assert late.verdict == "diverged"
+    assert (early.verdict, slugs(early)) == ("inconclusive", ["unobserved-work"])
+
+
 def test_a_contract_conflict_is_a_reason_for_an_operator_that_disagrees():
     run = [memory_run([traced(twist)]) for twist in (clone(), clone(Held(5)))]
     verdict = compare(*run, contract_conflicts=["torch.version"])
