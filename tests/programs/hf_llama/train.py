@@ -27,14 +27,31 @@ class Sentences(torch.utils.data.Dataset):
 def main():
     set_seed(3)
     config = LlamaConfig(
-        vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=32, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=32,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
     )
     model = LlamaForCausalLM(config)
     with tempfile.TemporaryDirectory() as out:
         arguments = TrainingArguments(
-            output_dir=out, max_steps=4, per_device_train_batch_size=2, gradient_accumulation_steps=2, learning_rate=1e-3,
-            logging_steps=1, save_strategy="no", report_to=[], disable_tqdm=True, use_cpu=True, seed=3,
+            output_dir=out,
+            max_steps=4,
+            per_device_train_batch_size=2,
+            gradient_accumulation_steps=2,
+            learning_rate=1e-3,
+            logging_steps=1,
+            save_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+            use_cpu=True,
+            seed=3,
         )
         result = Trainer(model=model, args=arguments, train_dataset=Sentences(), data_collator=Collator()).train()
     print(f"loss {result.training_loss:.8f}")
