@@ -38,7 +38,7 @@ def test_what_follows_from_a_hidden_difference_is_not_called_equal(judge, monkey
     monkeypatch.setattr(summary, "MAX_SHARE", 1.0)
     verdict = filtered(judge, {"id": "benign", "file": "model.py", "text": "h.clone()"})
     assert verdict.verdict == "inconclusive"
-    assert verdict.reasons[0].slug == "filtered-difference"
+    assert [reason.slug for reason in verdict.reasons] == ["filtered-difference"]
     assert verdict.filters == [{"id": "benign", "hits": 1}]
 
 
