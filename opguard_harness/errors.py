@@ -32,6 +32,13 @@ class OutRefused(ConfigError):
     hint = "Name a folder that is absent or empty and does not lie inside either side."
 
 
+class ScratchRefused(ConfigError):
+    """There is no folder for private copies that does not lie inside a side."""
+
+    slug = "scratch-refused"
+    hint = "Set XDG_CACHE_HOME to a folder that does not lie inside either side."
+
+
 class NoTrainingPython(EnvironmentUnsupported):
     """No interpreter that can run the training was found."""
 

@@ -10,13 +10,14 @@ import secrets
 import shutil
 import signal
 import stat
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from opguard_harness.config import MIN_FREE_BYTES, cache_dir, fresh_name, private_dir, runs_dir
-from opguard_harness.errors import OutRefused, SpaceShort
+from opguard_harness.errors import OutRefused, ScratchRefused, SpaceShort
 
 
 @contextmanager
@@ -31,26 +32,34 @@ def uninterrupted() -> Iterator[None]:
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
 
-def choose_out(out: Path | None, folders: Sequence[Path]) -> Path:
+def choose_out(out: Path | None, folders: Sequence[Path], stem: str = "compare") -> Path:
     """The absolute folder that will hold the results.
 
     Args:
         out: What the user named, or None for a new folder under the state folder.
         folders: Folders of both sides; the result may not lie in them.
+        stem: Begins the name of a new folder.
 
     Raises:
         OutRefused: It is not absent or empty, or lies inside a side.
     """
-    final = (private_dir(runs_dir()) / fresh_name("compare") if out is None else out.expanduser()).resolve()
-    for folder in folders:
-        if final.is_relative_to(folder.resolve()):
-            raise OutRefused(
-                f"The results would lie in {final}, inside the side {folder}; a comparison never writes there.",
-                hint="Name a folder elsewhere with --out.",
-            )
+    final = (runs_dir() / fresh_name(stem) if out is None else out.expanduser()).resolve()
+    side = _around(final, folders)
+    if side is not None:
+        raise OutRefused(
+            f"The results would lie in {final}, inside the side {side}; a comparison never writes there.",
+            hint="Name a folder elsewhere with --out, or set XDG_STATE_HOME to one.",
+        )
+    if out is None:
+        private_dir(final.parent)
     if final.exists() and (not final.is_dir() or any(final.iterdir())):
         raise OutRefused(f"--out {final} exists and is not an empty folder.", hint="Name a folder that is absent or empty, or remove it.")
     return final
+
+
+def _around(path: Path, folders: Sequence[Path]) -> Path | None:
+    """The folder that a path is or lies in, links followed; None if it lies in none."""
+    return next((folder for folder in folders if path.resolve().is_relative_to(folder.resolve())), None)
 
 
 class Results:
@@ -120,9 +129,18 @@ def _is_interrupt(error: BaseException) -> bool:
 
 
 @contextmanager
-def scratch(stem: str) -> Iterator[Path]:
-    """A private folder in the cache that is removed at the end, whatever happens."""
-    folder = private_dir(private_dir(cache_dir()) / "scratch") / fresh_name(stem)
+def scratch(stem: str, sides: Sequence[Path] = ()) -> Iterator[Path]:
+    """A private folder in the cache that is removed at the end, whatever happens.
+
+    Args:
+        stem: Begins its name.
+        sides: Folders that it may not lie in. A program in the home folder has the cache inside it; then the system's
+            folder for temporary files is taken.
+
+    Raises:
+        ScratchRefused: Both lie inside a side.
+    """
+    folder = _scratch_base(sides) / fresh_name(stem)
     folder.mkdir(mode=0o700)
     try:
         yield folder
@@ -131,12 +149,27 @@ def scratch(stem: str) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def _scratch_base(sides: Sequence[Path]) -> Path:
+    """The folder that scratch folders are made in."""
+    cache = cache_dir()
+    if _around(cache, sides) is None:
+        return private_dir(private_dir(cache) / "scratch")
+    temporary = Path(tempfile.gettempdir())
+    side = _around(temporary, sides)
+    if side is not None:
+        raise ScratchRefused(f"Both {cache} and {temporary} lie inside the side {side}; a comparison never writes there.")
+    return temporary
+
+
 def private_copy(source: Path, target: Path) -> Path:
     """Copy a side's folder, so that a second run does not meet what the first one left; links stay links.
 
     Raises:
+        ScratchRefused: The copy would lie inside its source.
         SpaceShort: The copy would not fit.
     """
+    if _around(target, [source]) is not None:
+        raise ScratchRefused(f"A private copy of {source} would lie inside it, in {target}.")
     wanted = sum(path.lstat().st_size for path in source.rglob("*") if not path.is_dir())
     free = shutil.disk_usage(target.parent).free
     if wanted + MIN_FREE_BYTES > free:

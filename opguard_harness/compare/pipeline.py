@@ -44,7 +44,7 @@ def compare(request: CompareRequest, progress: Progress) -> dict[str, Any]:
     """
     began = time.monotonic()
     refuse_foreign(foreign_owners(), sys.executable)
-    with scratch("compare") as temporary:
+    with scratch("compare", [request.reference.folder, request.suspect.folder]) as temporary:
         sides = resolve(request, temporary)
         final = choose_out(request.out, [side.origin if isinstance(side, ProgramSide) else side.trace for side in sides])
         _say_what_is_ignored(request, sides, progress)

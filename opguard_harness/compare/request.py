@@ -27,6 +27,12 @@ class SideRequest:
     env: dict[str, str] = field(default_factory=dict)
     commit: str = ""
 
+    @property
+    def folder(self) -> Path:
+        """The folder that nothing may be written into: the side itself, or the one its script lies in."""
+        path = self.path.expanduser().absolute()
+        return path if path.is_dir() else path.parent
+
 
 @dataclass(frozen=True)
 class CaptureRequest:

@@ -17,7 +17,6 @@ from opguard_harness.compare.sides import ProgramSide
 from opguard_harness.errors import SideNotFound
 from opguard_harness.report.progress import Silent
 from opguard_harness.workspace.contents import contents
-from opguard_harness.workspace.stored import new_run
 
 
 def capture_once(folder: Path, argv: tuple[str, ...], capture: CaptureRequest, *, env: list[str]) -> tuple[Path, SideRun, dict[str, Any]]:
@@ -36,7 +35,7 @@ def capture_once(folder: Path, argv: tuple[str, ...], capture: CaptureRequest, *
         OpGuardError: It could not be captured.
     """
     side = ProgramSide("run", existing_folder(folder), argv, split_env(env, "env"), folder)
-    final = choose_out(new_run(), [side.folder])
+    final = choose_out(None, [side.folder], "run")
     interpreter = find(capture.python)
     with Results(final) as results, Interrupts() as interrupts:
         kept = results.keep() / "run"

@@ -39,7 +39,7 @@ def preflight(reference: Path, suspect: Path, argv: tuple[str, ...], capture: Ca
         OpGuardError: A side could not be captured at all.
     """
     interpreter = find(capture.python)
-    with scratch("preflight") as folder, Interrupts() as interrupts:
+    with scratch("preflight", [existing_folder(reference), existing_folder(suspect)]) as folder, Interrupts() as interrupts:
         traces = {}
         sides: dict[str, Any] = {}
         for name, source in (("reference", reference), ("suspect", suspect)):

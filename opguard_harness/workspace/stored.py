@@ -34,11 +34,6 @@ def stored_runs() -> list[StoredRun]:
     return [run for run in found if run is not None]
 
 
-def new_run() -> Path:
-    """A name for a new single run; not created."""
-    return private_dir(runs_dir()) / fresh_name("run")
-
-
 def new_comparison() -> Path:
     """A name for a new comparison; not created."""
     return private_dir(runs_dir()) / fresh_name("compare")

@@ -116,6 +116,16 @@ def test_nothing_captured_is_an_error_with_the_reason_and_keeps_the_output(place
     assert str(place / "out.failed" / "suspect" / "stderr.txt") in answer["error"]["fix"]
 
 
+def test_a_program_in_the_home_folder_agrees_with_itself_and_nothing_is_written_there(place, compare, monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("XDG_STATE_HOME")
+    home = fake_program(place / "home")
+    monkeypatch.setenv("HOME", str(home))
+    before = snapshot(home)
+    assert compare("--reference", home, "--suspect", home, code=0)["verdict"] == "identical"
+    assert snapshot(home) == before
+
+
 def test_a_side_that_hangs_is_ended_after_the_timeout(place, compare, monkeypatch):
     class Clock:
         """Jumps ahead once the suspect hangs, so that the test waits for that and for nothing else."""

@@ -8,7 +8,7 @@ import pytest
 from opguard_core.errors import Interrupted
 from opguard_harness.compare import folders
 from opguard_harness.compare.folders import Results, choose_out, private_copy, scratch, uninterrupted
-from opguard_harness.errors import OutRefused, SpaceShort, SystemRefused
+from opguard_harness.errors import OutRefused, ScratchRefused, SpaceShort, SystemRefused
 
 
 def below(path):
@@ -125,6 +125,32 @@ def test_scratch_goes_whatever_happens(tmp_path, monkeypatch):
         (folder / "file").touch()
         raise KeyboardInterrupt
     assert below(tmp_path) == ["opguard", "opguard/scratch"]
+
+
+def test_scratch_and_results_of_a_side_that_is_the_home_folder_lie_elsewhere(tmp_path, monkeypatch):
+    home, temporary = tmp_path / "home", tmp_path / "tmp"
+    for folder in (home, temporary):
+        folder.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(folders.tempfile, "gettempdir", lambda: str(temporary))
+    with scratch("x", [tmp_path / "other", home]) as folder:
+        assert folder.parent == temporary
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    with pytest.raises(OutRefused, match="inside the side") as refused:
+        choose_out(None, [home])
+    assert "XDG_STATE_HOME" in refused.value.as_dict()["fix"]
+    with pytest.raises(ScratchRefused, match="lie inside the side"), scratch("x", [tmp_path]):
+        raise AssertionError("entered")
+    assert below(tmp_path) == ["home", "tmp"]
+
+
+def test_a_private_copy_never_lies_inside_its_source(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "side")
+    (tmp_path / "side" / "deep").mkdir(parents=True)
+    with pytest.raises(ScratchRefused, match="would lie inside it"):
+        private_copy(tmp_path / "side", tmp_path / "link" / "deep" / "copy")
 
 
 def test_a_second_interrupt_does_not_stop_the_removal():
