@@ -16,6 +16,7 @@ from opguard_core.determinism.facts import RankFacts
 from opguard_core.engines.compiled import CompiledRegions
 from opguard_core.engines.dispatch import DispatchEngine
 from opguard_core.engines.hooks import Hooks
+from opguard_core.engines.markers import gap
 from opguard_core.engines.names import Names
 from opguard_core.engines.patches import Patches
 from opguard_core.engines.protocol import EventSink
@@ -91,6 +92,8 @@ class Session:
             self._wind_up(reason)
         except Exception as error:  # noqa: BLE001  the step guard: the trace is closed whatever happened
             context.guard.caught("end of capture", error)
+        if context.outbox.num_late:
+            context.coverage.note("operators_ended_after_the_end", context.outbox.num_late)
         self.engines = {self.engine.name: self.engine.report()}
         self.coverage = context.coverage.report()
         if isinstance(self._sink, TraceWriter):
@@ -110,8 +113,11 @@ class Session:
             self.names.refresh()
             if context.progress.wants_state:
                 self.hooks.state.emit("end")
-        context.outbox.settle()
         self.hooks.mark(Marker.RUN_END, f"reason={reason}")
+        # Last: operators that still run on other threads, or below us, would hold back everything that began after them.
+        unfinished = context.outbox.finish(lambda entry: gap(context, entry.seq, entry.operator, "still running at the end", entry.lane))
+        for entry, touches_state in unfinished:
+            context.coverage.gap("still-running-operator", entry.operator, touches_state=touches_state)
         self._patches.remove()
         self.compiled.stop()
         for row in context.storages.close():

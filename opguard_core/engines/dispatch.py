@@ -212,7 +212,8 @@ class DispatchEngine:
             context.nodes_to_leave_alone = True
         if not context.progress.recording:
             return Bookkeeping(plan) if plan.written or plan.uninitialised else None
-        call = Call(plan, context.outbox.open())
+        call = Call(plan, context.outbox.open(plan.operator, lane))
+        call.entry.slots = call.slots
         try:
             self._look(call, lane, args, kwargs, frame)
         except Exception as error:  # noqa: BLE001  the step guard

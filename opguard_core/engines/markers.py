@@ -7,10 +7,29 @@ from types import FrameType
 
 import torch
 
+from opguard_core.engines.lanes import Lane
 from opguard_core.engines.phases import phase_of
 from opguard_core.engines.rank import RankContext
-from opguard_core.ids import Phase
+from opguard_core.ids import Kind, Phase
 from opguard_core.trace.schema import EventRow
+
+
+def gap(context: RankContext, seq: int, operator: str, why: str, lane: Lane | None) -> EventRow:
+    """The event of something that happened but could not be recorded.
+
+    Args:
+        context: The rank.
+        seq: Its number.
+        operator: What it was.
+        why: Text for people.
+        lane: The thread it ran on, None if unknown.
+    """
+    progress = context.progress
+    role, index, microbatch, path = "main", 0, 0, ""
+    if lane is not None:
+        role, index, microbatch, path = lane.role, context.lanes.number(lane), lane.microbatch(progress.window), lane.path
+    place = (progress.collectives, progress.window, microbatch, Phase.DATA.value, path, "", None, None, None, None)
+    return EventRow(seq, Kind.GAP.value, operator, time.monotonic_ns(), None, None, role, index, *place, why, "", None, False)
 
 
 def event_here(context: RankContext, seq: int, kind: str, operator: str, args: str, phase: str | None, frame: FrameType | None) -> EventRow:

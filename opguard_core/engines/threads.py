@@ -59,6 +59,7 @@ class Threads:
         mode = self._modes.pop(threading.get_ident(), None)
         if mode is not None:
             mode.pop()
+            mode.lane.muted = True  # inside an operator torch puts the mode back when it is over
         for other in self._modes.values():
             other.lane.muted = True
 
