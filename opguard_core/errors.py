@@ -2,12 +2,12 @@
 
     OpGuardError(message, *, slug, hint, **facts)
       ConfigError            UnknownOption, ConflictingOptions
-      EnvironmentUnsupported DependencyMissing, CompilerMissing, ForeignPackage
-      PlanError              PlanMismatch, BoundaryNotFound
-      CaptureError           NothingCaptured, ProbeFailed, FlushFailed
+      EnvironmentUnsupported DependencyMissing, ForeignPackage
+      PlanError              PlanMismatch
+      CaptureError           NothingCaptured, FlushFailed
       TraceFormatError       NotATrace, UnsupportedVersion, CorruptSegment   (path, offset, expected, found)
-      EvidenceError          EvidenceNotFound, EvidenceStale
-      RunError               LaunchFailed, TimedOut, RankDied, Interrupted
+      EvidenceError          EvidenceNotFound
+      RunError               LaunchFailed, TimedOut, Interrupted
 
 A message says what happened (with values) and why; the hint says what to do. The slug is the stable key that
 documentation, ``--json`` answers and tests use. Before the first step of a training we fail loudly; after it we never
@@ -72,10 +72,6 @@ class DependencyMissing(EnvironmentUnsupported):
     slug = "dependency-missing"
 
 
-class CompilerMissing(EnvironmentUnsupported):
-    slug = "compiler-missing"
-
-
 class ForeignPackage(EnvironmentUnsupported):
     slug = "foreign-package"
 
@@ -90,10 +86,6 @@ class PlanMismatch(PlanError):
     slug = "plan-mismatch"
 
 
-class BoundaryNotFound(PlanError):
-    slug = "boundary-not-found"
-
-
 class CaptureError(OpGuardError):
     """Observation inside the training process failed."""
 
@@ -102,10 +94,6 @@ class CaptureError(OpGuardError):
 
 class NothingCaptured(CaptureError):
     slug = "nothing-captured"
-
-
-class ProbeFailed(CaptureError):
-    slug = "probe-failed"
 
 
 class FlushFailed(CaptureError):
@@ -142,10 +130,6 @@ class EvidenceNotFound(EvidenceError):
     slug = "evidence-not-found"
 
 
-class EvidenceStale(EvidenceError):
-    slug = "evidence-stale"
-
-
 class RunError(OpGuardError):
     """A training could not be started, or did not end by itself."""
 
@@ -160,20 +144,5 @@ class TimedOut(RunError):
     slug = "timed-out"
 
 
-class RankDied(RunError):
-    slug = "rank-died"
-
-
 class Interrupted(RunError):
     slug = "interrupted"
-
-
-class OpGuardWarning(UserWarning):
-    """A non-fatal notice; ``slug`` silences or finds it.
-
-    Printed only by our own processes and written to manifests; never issued inside a user's training.
-    """
-
-    def __init__(self, message: str, *, slug: str) -> None:
-        super().__init__(f"{message} [{slug}]")
-        self.slug = slug
