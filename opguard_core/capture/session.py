@@ -117,7 +117,7 @@ class Session:
         # Last: operators that still run on other threads, or below us, would hold back everything that began after them.
         unfinished = context.outbox.finish(lambda entry: gap(context, entry.seq, entry.operator, "still running at the end", entry.lane))
         for entry, touches_state in unfinished:
-            context.coverage.gap("still-running-operator", entry.operator, touches_state=touches_state)
+            context.coverage.gap("still-running-operator", entry.operator, touches_state=touches_state, seq=entry.seq)
         self._patches.remove()
         self.compiled.stop()
         for row in context.storages.close():

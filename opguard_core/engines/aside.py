@@ -53,6 +53,12 @@ class _Visit:
 
     def begins(self, incoming: Any) -> None:
         """Pre-hook: look at the incoming gradients and step aside."""
+        try:
+            self._begins(incoming)
+        except Exception as error:  # noqa: BLE001  the step guard
+            self._context.guard.caught(self._name, error)
+
+    def _begins(self, incoming: Any) -> None:
         context, lane = self._context, self._lane
         if lane.mode is None or lane.muted or not lane.mode.on_top():
             return
@@ -64,6 +70,12 @@ class _Visit:
 
     def ends(self, outgoing: Any, incoming: Any) -> None:
         """Post-hook: look at the results and come back."""
+        try:
+            self._ends(outgoing)
+        except Exception as error:  # noqa: BLE001  the step guard
+            self._context.guard.caught(self._name, error)
+
+    def _ends(self, outgoing: Any) -> None:
         context, lane = self._context, self._lane
         if not lane.aside:
             return

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from opguard_core.engines.higher_order import run as run_higher_order
 from opguard_core.engines.lanes import Lane
+from opguard_core.engines.markers import gap
 from opguard_core.engines.operators import Handling, OperatorPlan, OperatorPlans
 from opguard_core.engines.outbox import Entry
 from opguard_core.engines.phases import phase_of
@@ -177,8 +178,12 @@ class DispatchEngine:
         self._num_delegated = 0
 
     def plan_of(self, func: Any) -> OperatorPlan | None:
-        """Plan of an operator, None for a higher-order one."""
-        return self._plans.of(func)
+        """Plan of an operator, None for a higher-order one. Never raises: a schema beyond us is run unobserved."""
+        try:
+            return self._plans.of(func)
+        except Exception as error:  # noqa: BLE001  the step guard
+            self.context.guard.caught(f"schema of {func._name}", error)
+            return self._plans.unreadable(func)
 
     def delegates(self, types: Any) -> bool:
         """Whether a tensor subclass takes this call apart itself; the operators it calls come back to us."""
@@ -217,7 +222,7 @@ class DispatchEngine:
         try:
             self._look(call, lane, args, kwargs, frame)
         except Exception as error:  # noqa: BLE001  the step guard
-            call.failed = context.guard.caught(f"before {plan.operator}", error)
+            call.failed = context.guard.caught(f"before {plan.operator}", error, call.entry.seq)
         except BaseException:
             self._finish(lane, call, "interrupted")
             raise
@@ -282,7 +287,7 @@ class DispatchEngine:
             if not call.failed:
                 places = self._results(call, args, kwargs, result)
         except Exception as error:  # noqa: BLE001  the step guard
-            call.failed = context.guard.caught(f"after {call.plan.operator}", error)
+            call.failed = context.guard.caught(f"after {call.plan.operator}", error, call.entry.seq)
         if call.failed:
             self._forget(call, args, kwargs)
         self._finish(lane, call, call.failed, places)
@@ -332,9 +337,20 @@ class DispatchEngine:
         try:
             self.context.forget_written(call.plan, args, kwargs)
         except Exception as error:  # noqa: BLE001  the step guard
-            call.failed = self.context.guard.caught(f"forget {call.plan.operator}", error)
+            call.failed = self.context.guard.caught(f"forget {call.plan.operator}", error, call.entry.seq)
 
     def _finish(self, lane: Lane, call: Call, failed: str, places: list[Any] | None = None) -> None:
+        """Emit the event of a call; never raises, and never leaves the events behind it waiting."""
+        try:
+            self._emit(lane, call, failed, places)
+        except Exception as error:  # noqa: BLE001  the step guard
+            context, entry = self.context, call.entry
+            text = context.guard.caught(f"event of {call.plan.operator}", error, entry.seq)
+            if entry.event is None:
+                entry.unblock = None
+                context.outbox.close(entry, gap(context, entry.seq, call.plan.operator, text, lane), ())
+
+    def _emit(self, lane: Lane, call: Call, failed: str, places: list[Any] | None) -> None:
         context, plan, seq = self.context, call.plan, call.entry.seq
         if not call.header:
             progress = context.progress
@@ -373,7 +389,10 @@ class DispatchEngine:
         self._since_poll += 1
         if self._since_poll >= POLL_EVENTS:
             self._since_poll = 0
-            context.poll()
+            try:
+                context.poll()
+            except Exception as error:  # noqa: BLE001  the step guard
+                context.guard.caught("lifetimes", error)
 
     def report(self) -> dict[str, Any]:
         """What goes into the rank manifest's ``engines``."""

@@ -14,11 +14,17 @@ class Guard:
         self._coverage = coverage
         self.num_caught = 0
 
-    def caught(self, where: str, error: BaseException) -> str:
-        """Count one failure of ours; returns the text that the GAP event carries."""
+    def caught(self, where: str, error: BaseException, seq: int | None = None) -> str:
+        """Count one failure of ours; returns the text that the GAP event carries.
+
+        Args:
+            where: What we were doing.
+            error: What went wrong.
+            seq: The event that was being made, None if none.
+        """
         self.num_caught += 1
         detail = f"{where}: {type(error).__name__}: {error}"[:DETAIL_CHARACTERS]
-        self._coverage.gap("internal-error", detail, touches_state=True)
+        self._coverage.gap("internal-error", detail, touches_state=True, seq=seq)
         # A traceback would keep the frames, and so the tensors, of the user's step.
         error.__traceback__ = None
         return detail

@@ -27,7 +27,7 @@ def gap(context: RankContext, seq: int, operator: str, why: str, lane: Lane | No
     progress = context.progress
     role, index, microbatch, path = "main", 0, 0, ""
     if lane is not None:
-        role, index, microbatch, path = lane.role, context.lanes.number(lane), lane.microbatch(progress.window), lane.path
+        role, index, microbatch, path = lane.role, lane.index or 0, lane.microbatch(progress.window), lane.path
     place = (progress.collectives, progress.window, microbatch, Phase.DATA.value, path, "", None, None, None, None)
     return EventRow(seq, Kind.GAP.value, operator, time.monotonic_ns(), None, None, role, index, *place, why, "", None, False)
 

@@ -265,3 +265,11 @@ class OperatorPlans:
             plan.trusted = plan.qualified in self._trusted and plan.handling is Handling.EVENT
             self._plans[func] = plan
         return plan
+
+    def unreadable(self, func: Any) -> OperatorPlan:
+        """The plan of an operator whose schema we failed to take apart: it runs as it is."""
+        plan = OperatorPlan.__new__(OperatorPlan)
+        plan.call, plan.handling = func, Handling.DROP
+        plan.composite = plan.native = False
+        self._plans[func] = plan
+        return plan

@@ -73,22 +73,24 @@ class Probes:
         version = version_of(tensor)
         status, digests = _METADATA, _NOTHING
         if reads:
-            status, digests = self._content(tensor, record, offset, geometry, version)
+            status, digests = self._content(tensor, record, offset, geometry, version, seq)
         rows.append(self._row(seq, path, _IN, status, geometry, self.device(tensor), record, offset, version, digests))
 
-    def _content(self, tensor: torch.Tensor, record: Storage, offset: int, geometry: Geometry, version: int | None) -> tuple[str, Digests]:
+    def _content(
+        self, tensor: torch.Tensor, record: Storage, offset: int, geometry: Geometry, version: int | None, seq: int
+    ) -> tuple[str, Digests]:
         if record.gaps is not None and not record.is_written(offset, geometry):
             return _UNINITIALISED, _NOTHING
         if self._carry and not record.foreign:
             known = record.written.get((offset, geometry))
             if known is not None and known[0] == version:
                 return _CARRIED, known[1]
-        return self._probe(tensor, record)
+        return self._probe(tensor, record, seq)
 
-    def _probe(self, tensor: torch.Tensor, record: Storage | None) -> tuple[str, Digests]:
+    def _probe(self, tensor: torch.Tensor, record: Storage | None, seq: int) -> tuple[str, Digests]:
         digests = fingerprint(tensor)
         if isinstance(digests, Unreadable):
-            self._coverage.gap("unreadable-tensor", digests.reason, touches_state=record is None or bool(record.name))
+            self._coverage.gap("unreadable-tensor", digests.reason, touches_state=record is None or bool(record.name), seq=seq)
             return _UNREADABLE, _NOTHING
         return _PROBED, digests
 
@@ -146,7 +148,7 @@ class Probes:
         reads: bool,
     ) -> None:
         geometry, offset, record = place
-        status, digests = self._probe(tensor, record) if reads else (_METADATA, _NOTHING)
+        status, digests = self._probe(tensor, record, seq) if reads else (_METADATA, _NOTHING)
         record.wrote(offset, geometry, version, digests if status is _PROBED else None)
         rows.append(self._row(seq, path, direction, status, geometry, self.device(tensor), record, offset, version, digests))
 
@@ -210,7 +212,7 @@ class Probes:
         parts = parts_of(tensor)
         if isinstance(parts, Unreadable):
             if reads:
-                self._coverage.gap("unreadable-tensor", parts.reason, touches_state=True)
+                self._coverage.gap("unreadable-tensor", parts.reason, touches_state=True, seq=seq)
             rows.append(self._bare(seq, path, direction, _UNREADABLE if reads else _METADATA, tensor))
             return
         if not parts:
@@ -225,7 +227,7 @@ class Probes:
             return
         if part.copied:
             # Made for us just now: it has no storage of the program's.
-            status, digests = self._probe(tensor, None) if reads else (_METADATA, _NOTHING)
+            status, digests = self._probe(tensor, None, seq) if reads else (_METADATA, _NOTHING)
             geometry = self._geometries.of(tensor)
             rows.append(self._row(seq, path, direction, status, geometry, self.device(tensor), None, 0, None, digests))
         elif direction == _IN:

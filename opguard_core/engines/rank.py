@@ -52,9 +52,9 @@ class RankContext:
         self.sink, self.mode = sink, mode
         self.verify = mode == "verify"
         self.trusted = trusted if mode == "trusted" else frozenset()
-        self.coverage = Coverage()
-        self.guard = Guard(self.coverage)
         self.outbox = Outbox(sink)
+        self.coverage = Coverage(lambda: self.outbox.oldest_open)
+        self.guard = Guard(self.coverage)
         self.storages = Storages(lambda: self.outbox.next_seq)
         self.collectives = Collectives(self.outbox, self.coverage)
         self.probes = Probes(self.storages, self.coverage, carry=not self.verify, consume=self.collectives.consume)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from opguard_core.engines.kinds import is_plain
-from opguard_core.engines.markers import event_here
+from opguard_core.engines.markers import event_here, gap
 from opguard_core.engines.quiet import quiet
 from opguard_core.engines.rank import RankContext
 from opguard_core.ids import Kind
@@ -59,18 +59,18 @@ class Reads:
         context, lane = self._context, self._context.lanes.current()
         if lane is None or lane.muted or not context.progress.recording:
             return
-        entry = context.outbox.open()
+        entry = context.outbox.open(operator, lane)
         rows: list[SlotRow] = []
-        failed = ""
-        with quiet():
-            try:
+        try:
+            with quiet():
                 for path, tensor in tensors:
                     context.probes.input(rows, entry.seq, f"in.{path}", tensor)
-            except Exception as error:  # noqa: BLE001  the step guard
-                failed = context.guard.caught(operator, error)
-            kind = Kind.GAP.value if failed else Kind.READ.value
-            event = event_here(context, entry.seq, kind, operator, failed, None, sys._getframe(1))
-        context.outbox.close(entry, event, () if failed else rows)
+                event = event_here(context, entry.seq, Kind.READ.value, operator, "", None, sys._getframe(1))
+            context.outbox.close(entry, event, rows)
+        except Exception as error:  # noqa: BLE001  the step guard
+            text = context.guard.caught(operator, error, entry.seq)
+            if entry.event is None:
+                context.outbox.close(entry, gap(context, entry.seq, operator, text, lane), ())
 
 
 def _tensors(saved: object) -> Iterator[tuple[str, torch.Tensor]]:

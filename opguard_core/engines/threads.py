@@ -12,6 +12,7 @@ import torch
 
 from opguard_core.engines.coverage import Coverage
 from opguard_core.engines.dispatch import BoundaryMode, DispatchEngine
+from opguard_core.engines.guard import Guard
 from opguard_core.engines.lanes import Lane, Lanes, role_of
 from opguard_core.engines.patches import Patches
 from opguard_core.engines.shims import Patch, own
@@ -22,6 +23,7 @@ class Threads:
 
     def __init__(self, engine: DispatchEngine, lanes: Lanes, coverage: Coverage) -> None:
         self._engine, self._lanes, self._coverage = engine, lanes, coverage
+        self._guard = Guard(coverage)
         self._modes: dict[int, BoundaryMode] = {}
         self.active = False
 
@@ -65,9 +67,17 @@ class Threads:
 
     def _begins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         thread = args[0]
-        if self.active and not _ours(thread):
-            self.observe(role_of(thread))
+        self._begin(lambda: None if _ours(thread) else role_of(thread))
         return None
+
+    def _begin(self, role: Callable[[], str | None]) -> bool:
+        """Observe a thread before the program's function runs on it, unless its role is None. Never raises."""
+        try:
+            name = role() if self.active else None
+            return name is not None and self.observe(name) is not None
+        except Exception as error:  # noqa: BLE001  the step guard
+            self._guard.caught("start of a thread", error)
+            return False
 
     def _ends(self, token: Any, returned: bool) -> None:
         mode = self._modes.pop(threading.get_ident(), None)
@@ -81,7 +91,7 @@ class Threads:
         def register(future: Any, callback: Any) -> Any:
             @functools.wraps(callback)
             def observed(*args: Any) -> Any:
-                joined = self.active and self._lanes.current() is None and self.observe("Thread:Future.then") is not None
+                joined = self._begin(lambda: None if self._lanes.current() else "Thread:Future.then")
                 try:
                     return callback(*args)
                 finally:
@@ -100,8 +110,7 @@ class Threads:
         def start_new_thread(function: Any, args: Any, *rest: Any) -> int:
             @functools.wraps(function)
             def observed(*inner: Any, **named: Any) -> Any:
-                if self.active:
-                    self.observe(f"Thread:{getattr(function, '__qualname__', type(function).__qualname__)}")
+                self._begin(lambda: f"Thread:{getattr(function, '__qualname__', type(function).__qualname__)}")
                 try:
                     return function(*inner, **named)
                 finally:

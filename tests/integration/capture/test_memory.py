@@ -218,6 +218,7 @@ def test_a_failure_of_ours_is_a_gap_and_leaves_no_stale_digest(monkeypatch):
         "count": 1,
         "touches_state": True,
         "examples": ["after aten.add_.Tensor: ZeroDivisionError: division by zero"],
+        "first_seq": gap.seq,
     }
     slot = seen.slots(seen.of("add"))["in.0"]
     assert (slot.status, slot.mix64) == ("probed", fingerprint(y).mix64)
