@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import os
 import re
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from opguard_core.certify import reasons
 from opguard_core.errors import OpGuardError
 from opguard_core.ids import MODES, Origin
 from opguard_harness.compare import judging
+from opguard_harness.compare.launching import side_environment
 from opguard_harness.registry import markdown_table
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -118,3 +120,11 @@ def test_every_reason_slug_has_an_entry():
 @pytest.mark.parametrize("word", ["TODO", "FIXME", "XXX"])
 def test_nothing_is_left_open(word):
     assert word not in README
+
+
+def test_the_limits_name_every_variable_that_the_harness_sets(monkeypatch):
+    for name in set(os.environ) - {"PATH"}:
+        monkeypatch.delenv(name)
+    ours = set(side_environment({})) - {"PATH"}
+    assert ours
+    assert not [name for name in (*ours, "PYTHONPATH", "OPGUARD_", "`--python`", "`fork`") if name not in section("Limits")]
