@@ -127,8 +127,12 @@ class Session:
         self.stop("exception" if getattr(sys, "last_value", None) is not None else "exit")
 
     def abandon_in_child(self) -> None:
-        """After a fork, in the child: observe nothing, write nothing."""
+        """After a fork, in the child: observe nothing, write nothing, and be out of the way."""
+        self.context.abandon_in_child()
+        self._running = False
         self.threads.stop()
+        self._patches.remove()
+        self.compiled.stop()
 
 
 def start(config: RunConfig, *, sink: EventSink | None = None) -> Session:

@@ -77,7 +77,7 @@ class _Visit:
 
     def _ends(self, outgoing: Any) -> None:
         context, lane = self._context, self._lane
-        if not lane.aside:
+        if not lane.aside or context.dead:
             return
         if self._entry is not None:
             entry, self._entry = self._entry, None

@@ -276,6 +276,8 @@ class DispatchEngine:
     def after(self, lane: Lane, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Observe what an operator returned and wrote, and emit its event. Never raises."""
         context = self.context
+        if context.dead:
+            return
         if type(call) is Bookkeeping:
             try:
                 context.keep_book(call.plan, args, kwargs, result)
@@ -326,7 +328,7 @@ class DispatchEngine:
 
     def raised(self, lane: Lane, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: BaseException) -> None:
         """An operator raised: its event says so. Never raises."""
-        if type(call) is Bookkeeping:
+        if type(call) is Bookkeeping or self.context.dead:
             return
         call.args_text += f";raised={type(error).__name__}"
         self._forget(call, args, kwargs)

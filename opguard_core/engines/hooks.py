@@ -32,6 +32,8 @@ def guarded(callback: _Callback) -> _Callback:
 
     @functools.wraps(callback)
     def call(self: Hooks, *args: Any) -> Any:
+        if self.context.dead:
+            return None
         try:
             return callback(self, *args)
         except Exception as error:  # noqa: BLE001  the step guard

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -62,8 +63,16 @@ class RankContext:
         self.progress = Progress(steps, step_offset)
         self.generators = Generators()
         self.lanes = Lanes()
+        # Set in a forked child: the trace is its parent's, so nothing is looked at and no lock is taken.
+        self.dead = False
         # Set once a forward made a node whose backward must run without us, see `aside`.
         self.nodes_to_leave_alone = False
+
+    def abandon_in_child(self) -> None:
+        """After a fork, in the child: be dead, and own no lock that a vanished thread may hold."""
+        self.dead = True
+        for holder in (self.outbox, self.coverage, self.storages, self.places, self.lanes):
+            holder._lock = threading.RLock()
 
     def forward_of_current_node(self, lane: Lane) -> tuple[str, int | None]:
         """Name of the autograd node that is running, and the event of the forward operator that made it."""

@@ -38,6 +38,8 @@ class Reads:
 
     def _share(self, tensors: tuple[Any, ...]) -> None:
         context = self._context
+        if context.dead:
+            return
         try:
             for tensor in tensors:
                 with quiet():
@@ -57,7 +59,7 @@ class Reads:
 
     def _emit(self, operator: str, tensors: Any) -> None:
         context, lane = self._context, self._context.lanes.current()
-        if lane is None or lane.muted or not context.progress.recording:
+        if context.dead or lane is None or lane.muted or not context.progress.recording:
             return
         entry = context.outbox.open(operator, lane)
         rows: list[SlotRow] = []
