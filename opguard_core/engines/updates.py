@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import torch
 
 from opguard_core.engines.names import Names
 from opguard_core.engines.progress import Progress
+from opguard_core.probe.tensor import address_of
 
+_HOST_NUMBERS: dict[torch.dtype, Any] = {
+    torch.float32: ctypes.c_float,
+    torch.float64: ctypes.c_double,
+    torch.int32: ctypes.c_int32,
+    torch.int64: ctypes.c_int64,
+}
 IDLE_STEPS = 2  # steps of others after which an optimizer that never stepped is no longer waited for
 
 
@@ -111,7 +119,18 @@ def _steps_in(optimizer: Any) -> int:
     for entries in (optimizer.__dict__.get("state") or {}).values():
         step = entries.get("step") if isinstance(entries, dict) else None
         if isinstance(step, torch.Tensor):
-            step = step.item() if type(step) is torch.Tensor and step.is_cpu and step.numel() == 1 else None
+            step = _host_number(step)
         if isinstance(step, int | float):
             largest = max(largest, int(step))
     return largest
+
+
+def _host_number(tensor: torch.Tensor) -> float | None:
+    """A number in host memory, read where it lies: neither an operator nor a wait for a device; None for anything else."""
+    kind = _HOST_NUMBERS.get(tensor.dtype)
+    if kind is None or type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or not tensor.is_cpu or tensor.numel() != 1:
+        return None
+    if (tensor.storage_offset() + 1) * tensor.itemsize > tensor.untyped_storage().nbytes():
+        return None  # its memory was given away
+    number: float = kind.from_address(address_of(tensor)).value
+    return number

@@ -97,13 +97,13 @@ def _read_host(t: torch.Tensor, flip: tuple[int, int] = (0, 0)) -> Digests | Unr
         return reader.read(0)
     if t.storage_offset() * t.itemsize + extent > t.untyped_storage().nbytes():
         return Unreadable("the storage was freed or is smaller than the tensor")
-    address = _address(t)
+    address = address_of(t)
     if not address:
         return Unreadable("the tensor has no memory of its own")
     return reader.read(address)
 
 
-def _address(t: torch.Tensor) -> int:
+def address_of(t: torch.Tensor) -> int:
     """Where element (0, ..., 0) lies. ``data_ptr`` asks for writable memory, which would end a copy-on-write sharing."""
     if _is_copy_on_write is not None and _is_copy_on_write(t):
         return int(torch._C._data_address(t)) + t.storage_offset() * t.itemsize

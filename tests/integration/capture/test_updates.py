@@ -214,3 +214,23 @@ def test_memory_allocated_before_a_window_is_still_known_as_unwritten():
     assert [seen.slots(event)["in.0"].status for event in seen.events if event.operator == "aten.add.Tensor"] == [
         "uninitialised", "probed", "uninitialised",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32, torch.int64])
+def test_a_step_count_is_read_without_an_operator(dtype):
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    from opguard_core.engines.updates import _steps_in
+
+    class Refusing(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            raise AssertionError(func)
+
+    parameter = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.Adam([parameter])
+    steps = torch.tensor([5, 1234], dtype=dtype)[1]
+    optimizer.state[parameter] = {"step": steps}
+    with Refusing():
+        assert _steps_in(optimizer) == 1234
+    steps.untyped_storage().resize_(0)
+    assert _steps_in(optimizer) == 0
