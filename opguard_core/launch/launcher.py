@@ -16,6 +16,7 @@ from opguard_core import __version__
 from opguard_core.contract.source_tree import git_commit, tree_digest
 from opguard_core.determinism.knobs import launch_environment, launch_report
 from opguard_core.errors import LaunchFailed
+from opguard_core.fingerprint import native
 from opguard_core.launch import child, folder, outcome, preflight
 from opguard_core.launch.folder import Process
 from opguard_core.launch.startup import FOLDER as BOOTSTRAP_FOLDER
@@ -74,6 +75,8 @@ def launch(options: LaunchOptions) -> int:
         write_manifest(run, manifest)
         if warning:
             _say(warning)
+        # Built before the ranks start: no compiler in a process of the training, and no two at once. Without it they use numpy.
+        native.load()
         ended = child.run_child(options.argv, _environment(run, orders, env))
     except LaunchFailed:
         shutil.rmtree(run, ignore_errors=True)  # nothing ran, so nothing of value is in it

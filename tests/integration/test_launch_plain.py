@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from opguard_core.fingerprint import native
 from opguard_core.plan.command import launch_argv
 
 
@@ -225,3 +226,18 @@ def test_a_capture_that_fails_to_start_ends_the_program_with_our_traceback(tmp_p
     assert "Capture did not start" in done.stderr
     assert "Traceback" in done.stderr
     assert done.stderr.rstrip().endswith("[capture]")
+
+
+def test_the_native_fingerprint_is_built_before_the_program_starts(tmp_path):
+    if not native.find_compilers():
+        pytest.skip("no C compiler")
+    build = tmp_path / "cache" / "opguard" / "build"
+    look = f"import pathlib; print(len(list(pathlib.Path({str(build)!r}).glob('fingerprint-*.so'))))"
+    done = _launch(tmp_path, [sys.executable, "-c", look], env=_env(XDG_CACHE_HOME=str(tmp_path / "cache")))
+    assert done.stdout == "1\n", done.stderr
+
+
+def test_the_launch_goes_on_where_the_native_fingerprint_cannot_be_built(tmp_path):
+    env = _env(XDG_CACHE_HOME=str(tmp_path / "cache"), PATH="/nowhere", TMPDIR=str(tmp_path))
+    done = _launch(tmp_path, [sys.executable, "-c", "print('ran')"], env=env)
+    assert done.stdout == "ran\n", done.stderr
