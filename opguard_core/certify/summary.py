@@ -142,8 +142,22 @@ def _scope(completeness: Completeness, findings: list[RankFindings]) -> dict[str
     return {
         "ranks": len(completeness.ranks.pairs),
         "steps": [windows[0], windows[-1] + 1] if windows else None,
-        "device": "cpu",
+        "devices": sorted({str(contract.get("device.name") or "cpu") for contract in _contracts(completeness)}),
+        "determinism": _determinism(completeness),
     }
+
+
+def _contracts(completeness: Completeness) -> list[dict[str, Any]]:
+    return [trace.manifest.contract for run in (completeness.reference, completeness.suspect) for trace in run.ranks.values()]
+
+
+def _determinism(completeness: Completeness) -> str:
+    """What an `identical` speaks for: the same program run again, or two programs that ought to compute the same."""
+    programs = [
+        {str((trace.manifest.contract.get("source.tree"), trace.manifest.contract.get("run.argv"))) for trace in run.ranks.values()}
+        for run in (completeness.reference, completeness.suspect)
+    ]
+    return "run-to-run" if programs[0] == programs[1] else "cross-stack"
 
 
 def _compared(completeness: Completeness, findings: list[RankFindings]) -> dict[str, Any]:

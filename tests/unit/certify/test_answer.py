@@ -82,3 +82,14 @@ def test_progress_counts_events_up_to_the_total(judge):
     assert [what for what, _, _ in seen] == ["align"] * 3
     assert seen[-1][1] == seen[-1][2]
     assert [done for _, done, _ in seen] == sorted(done for _, done, _ in seen)
+
+
+def test_the_scope_says_what_kind_of_determinism_it_speaks_for():
+    def run(tree):
+        found = ranks(None)
+        found.ranks[0].manifest.contract.update({"source.tree": {"sha256": tree}, "run.argv": ["python", "train.py"]})
+        return found
+
+    assert compare(run("a"), run("a")).scope["determinism"] == "run-to-run"
+    assert compare(run("a"), run("b")).scope["determinism"] == "cross-stack"
+    assert compare(run("a"), run("a")).scope["devices"] == ["cpu"]
