@@ -16,12 +16,14 @@ class Harmless:
         slot: First differing output.
         first: No differing input of it came from another harmless pair.
         confidence: Of the pair.
+        origin: Why it differs, empty when its cause lies further up.
     """
 
     node: Node
     slot: str
     first: bool
     confidence: int
+    origin: str = ""
 
 
 @dataclass

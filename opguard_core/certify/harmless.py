@@ -5,6 +5,8 @@ Also what no difference of a pair can show: state that one side wrote last of al
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from opguard_core.align import slots
@@ -14,12 +16,15 @@ from opguard_core.certify.ambiguity import BY_POSITION
 from opguard_core.certify.findings import Harmless, RankFindings
 from opguard_core.certify.index import SURE, WindowIndex
 from opguard_core.certify.matters import Matters
-from opguard_core.certify.roots import Node
+from opguard_core.certify.roots import Node, Root
 from opguard_core.certify.standing import Rows
 from opguard_core.certify.statecompare import COUNTED, kind_of
 
 MAX_LISTED = 256
 """Isolated differences kept for the report; further ones are counted."""
+
+MAX_EXPLAINED = 64
+"""Isolated differences whose origin is looked up."""
 
 MAX_PER_STORAGE = 8
 """Differing writes remembered per storage that is alive at the end, the latest ones."""
@@ -43,7 +48,9 @@ class HarmlessDifferences:
         self._lefts: dict[int, set[int]] = {}
         self._lasting: dict[tuple[int, int], list[tuple[int, int, Harmless]]] = {}
 
-    def add(self, index: WindowIndex, matters: Matters, node: Node, slot: str, differing: list[int]) -> None:
+    def add(
+        self, index: WindowIndex, matters: Matters, node: Node, slot: str, differing: list[int], roots: Callable[[Node], list[Root]]
+    ) -> None:
         """Take a pair that differs and of which nothing that counts was reached.
 
         Args:
@@ -52,13 +59,17 @@ class HarmlessDifferences:
             node: The pair.
             slot: Name of its first differing output, empty when it has none.
             differing: Indices of its differing outputs.
+            roots: Finds where a pair's difference comes from; asked for the ones a report names.
         """
         left, _ = node.both
         if self._unrelated(index, matters, left, differing):
             return
         first = not any(self._from_harmless(index, at) for at in index.inputs_of(int(index.pair_of[left])))
         self._lefts.setdefault(node.window, set()).add(left)
-        harmless = Harmless(node, slot, first, int(index.aligned.confidence[left]))
+        origin = ""
+        if first and len(self.findings.harmless) < MAX_EXPLAINED:
+            origin = next((root.origin for root in roots(node) if root.node == node), "")
+        harmless = Harmless(node, slot, first, int(index.aligned.confidence[left]), origin)
         outputs = index.aligned.outputs
         for side, rows in ((REFERENCE, outputs.left), (SUSPECT, outputs.right)):
             self._remember(side, index, rows[differing], harmless)

@@ -142,7 +142,7 @@ class RankJudge:
                 weak.append(("search-exhausted", node))
                 continue
             if spread.sink is None:
-                self._harmless.add(index, matters, node, slot, differing)
+                self._harmless.add(index, matters, node, slot, differing, self.walk.from_pair)
                 continue
             slug = self._weakness(index, matters, left, differing, spread)
             if slug:

@@ -93,7 +93,10 @@ def _isolated(judged: Judged) -> list[Pivot]:
                 chosen.setdefault((words.place(0, harmless.node), words.place(1, harmless.node)), harmless)
         picked = list(chosen.values())[: MAX_ISOLATED - len(pivots)]
         steps = words.steps([harmless.node for harmless in picked])
-        pivots += [words.pivot(Root(harmless.node, Origin.OPERATOR, harmless.slot), steps[harmless.node]) for harmless in picked]
+        pivots += [
+            words.pivot(Root(harmless.node, harmless.origin or Origin.UNOBSERVED_PRODUCER, harmless.slot), steps[harmless.node])
+            for harmless in picked
+        ]
     return pivots
 
 
