@@ -10,6 +10,7 @@ import torch
 import torch.amp
 import torch.autograd.graph
 import torch.utils.data.dataloader
+import torch.utils.dlpack
 from torch.optim import optimizer as optimizers
 
 from opguard_core.engines.compiled import CompiledRegions
@@ -41,6 +42,10 @@ class Patches:
         self.add(torch.Tensor, "tolist", reads.enter_tolist, ignore)
         self.add(torch.Tensor, "numpy", reads.enter_numpy, ignore)
         self.add(torch.Tensor, "__dlpack__", reads.enter_share, ignore)
+        # Whoever asks for an address may write there: a kernel of its own, ctypes.
+        self.add(torch.Tensor, "data_ptr", reads.enter_share, ignore)
+        for owner in (torch, torch.utils.dlpack):
+            self.add(owner, "to_dlpack", reads.enter_share, ignore)
         self.add(torch, "compile", compiled.enter, compiled.leave)
         self.add(torch, "save", reads.enter_save, ignore)
         self._handles.append(optimizers.register_optimizer_step_pre_hook(hooks.optimizer_begins))

@@ -49,7 +49,7 @@ class Reads:
             context.guard.caught("shared memory", error)
 
     def enter_share(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """``Tensor.__dlpack__``: nothing is read yet, but another library may write from now on."""
+        """``Tensor.__dlpack__``, ``data_ptr``: nothing is read yet, but someone else may write from now on."""
         self._share(args[:1])
 
     def enter_save(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

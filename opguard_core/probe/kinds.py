@@ -42,6 +42,7 @@ class PlainMemory(NamedTuple):
 Content: TypeAlias = Unreadable | Same | Composite | PlainMemory
 
 # Wrappers whose logical content is that of one inner tensor, by class path: naming a class does not import its module.
+_data_ptr = torch.Tensor.data_ptr  # as it is before capture notices its callers
 _WRAPPERS = {
     "torch.distributed.tensor.DTensor": "_local_tensor",
     "torch.distributed.tensor._api.DTensor": "_local_tensor",
@@ -115,7 +116,7 @@ def _subclass(t: torch.Tensor) -> Content:
         names = flatten()[0]
         inner = [getattr(t, name) for name in names]
         return Composite(_class_path(type(t)), [part for part in inner if isinstance(part, torch.Tensor)])
-    if t.layout == torch.strided and t.device.type != "meta" and (t.numel() == 0 or t.data_ptr()):
+    if t.layout == torch.strided and t.device.type != "meta" and (t.numel() == 0 or _data_ptr(t)):
         return PlainMemory()
     return Unreadable(f"the tensor subclass {_class_path(type(t))} keeps its content out of reach (no __tensor_flatten__)")
 

@@ -30,6 +30,7 @@ _HOST = frozenset({"CPU"})
 _SIGNS = frozenset({"Conjugate", "Negative"})
 _ZERO = ctypes.create_string_buffer(16)
 
+_data_ptr = torch.Tensor.data_ptr  # as it is before capture notices its callers
 _dispatch_keys = torch._C._dispatch_keys
 _function_modes = torch._C._len_torch_function_stack
 _is_copy_on_write = getattr(torch._C, "_is_cow_tensor", None)
@@ -107,7 +108,7 @@ def address_of(t: torch.Tensor) -> int:
     """Where element (0, ..., 0) lies. ``data_ptr`` asks for writable memory, which would end a copy-on-write sharing."""
     if _is_copy_on_write is not None and _is_copy_on_write(t):
         return int(torch._C._data_address(t)) + t.storage_offset() * t.itemsize
-    return int(t.data_ptr())
+    return int(_data_ptr(t))
 
 
 def _read_dense(t: torch.Tensor, keys: frozenset[str]) -> Digests | Unreadable:

@@ -2,6 +2,7 @@
 """Storage identity, memory nobody has written, carried digests, lifetimes."""
 
 import copy
+import ctypes
 import gc
 import weakref
 
@@ -229,4 +230,33 @@ def test_memory_lent_to_another_library_is_never_carried():
         y = torch.ones(4) * 2
         np.from_dlpack(y)[0] = 9
         y + 1
+    assert seen.slots(seen.of("add"))["in.0"].mix64 == fingerprint(y).mix64
+
+
+def _through_a_capsule(y):
+    torch.from_dlpack(torch.utils.dlpack.to_dlpack(y)).fill_(9)
+
+
+def _through_an_address(y):
+    ctypes.c_float.from_address(y.data_ptr()).value = 9
+
+
+@pytest.mark.parametrize("write", [_through_a_capsule, _through_an_address])
+def test_memory_whose_address_was_given_away_is_never_carried(write):
+    with capturing("full") as seen:
+        y = torch.ones(4) * 2
+        write(y)
+        y + 1
+    assert y[0] == 9
+    assert seen.slots(seen.of("add"))["in.0"].mix64 == fingerprint(y).mix64
+
+
+@pytest.mark.parametrize("lend", [torch.from_numpy, torch.as_tensor, torch.asarray, torch.from_dlpack, torch.frombuffer])
+def test_memory_of_another_library_is_never_carried(lend):
+    array = np.ones(4, np.float32)
+    with capturing("full") as seen:
+        y = (lend(array, dtype=torch.float32) if lend is torch.frombuffer else lend(array)).mul_(2)
+        array[0] = 9
+        y + 1
+    assert y[0] == 9
     assert seen.slots(seen.of("add"))["in.0"].mix64 == fingerprint(y).mix64
