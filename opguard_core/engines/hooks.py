@@ -211,8 +211,15 @@ class Hooks:
         return None
 
     @guarded
+    def enter_copy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """``Module.__setstate__``: a module is made by ``copy.deepcopy`` or unpickled."""
+        self.names.note(args[0])
+
+    @guarded
     def enter_load(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """``load_state_dict`` of a module or an optimizer."""
+        if isinstance(args[0], torch.nn.Module):
+            self.names.note(args[0])
         if self._lane() is None:
             return None
         self.mark(Marker.LOAD_STATE, f"class={type(args[0]).__name__}", Phase.STATE.value)

@@ -27,6 +27,9 @@ _WRAPPERS = {
 }
 
 
+NOTED_MODULES = 4096  # modules noted before those that are gone are forgotten
+
+
 class Named(NamedTuple):
     """A tensor the program owns, weakly held."""
 
@@ -45,6 +48,8 @@ class Names:
         self._parameters: dict[int, Named] = {}
         self._buffers: dict[int, Named] = {}
         self._optimizers: list[weakref.ReferenceType[Any]] = []
+        self._noted: list[weakref.ReferenceType[Any]] = []
+        self._prune_at = NOTED_MODULES
 
     # Modules.
 
@@ -91,6 +96,32 @@ class Names:
                     self._buffers[id(buffer)] = Named(weakref.ref(buffer), _join(path, key))
         self._roots[id(root)] = weakref.ref(root)
         self.refresh()
+
+    def note(self, module: Any) -> None:
+        """Remember a module that was copied or loaded: an averaged copy of a model is state although nobody calls it."""
+        if len(self._noted) >= self._prune_at:
+            self._noted = [reference for reference in self._noted if reference() is not None]
+            self._prune_at = max(NOTED_MODULES, 2 * len(self._noted))
+        self._noted.append(weakref.ref(module))
+
+    def adopt_noted(self) -> None:
+        """Name what was noted and is still there, unless a call has named it meanwhile. Cost: nothing when nothing was noted."""
+        noted, self._noted = self._noted, []
+        modules = []
+        for reference in noted:
+            module = reference()
+            known = None if module is None else self._paths.get(id(module))
+            if module is not None and (known is None or known[0]() is not module):
+                modules.append(module)
+        inner: set[int] = set()
+        for module in modules:
+            if id(module) not in inner:
+                inner.update(id(below) for _, below in _walk(module, "") if below is not module)
+        for module in modules:
+            if id(module) not in inner and any(
+                below.__dict__.get("_parameters") or below.__dict__.get("_buffers") for _, below in _walk(module, "")
+            ):
+                self._adopt(module)
 
     def _prefix_of(self, root: Any) -> str:
         """The first root that owns parameters has no prefix; others carry their class, numbered when met again."""

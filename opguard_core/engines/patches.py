@@ -36,6 +36,7 @@ class Patches:
         # Called once by every optimizer's __init__; leaves no frame of ours on the program's stack afterwards.
         self.add(torch.optim.Optimizer, "_patch_step_function", hooks.optimizer_made, ignore)
         self.add(torch.optim.Optimizer, "load_state_dict", hooks.enter_load, hooks.leave_load)
+        self.add(torch.nn.Module, "__setstate__", hooks.enter_copy, ignore)
         self.add(torch.nn.Module, "load_state_dict", hooks.enter_load, hooks.leave_load)
         self.add(torch.amp.GradScaler, "step", hooks.enter_scaler, hooks.leave_scaler)
         self.add(torch.utils.data.dataloader._BaseDataLoaderIter, "__next__", hooks.enter_fetch, ignore)

@@ -57,6 +57,7 @@ class StateBoundary:
 
     def _fill(self, rows: list[SlotRow], seq: int) -> None:
         probes, names = self._context.probes, self._names
+        names.adopt_noted()
         gradients: list[tuple[str, torch.Tensor]] = []
         for name, parameter in names.parameters():
             probes.state(rows, seq, f"param:{name}", parameter)
