@@ -1,6 +1,7 @@
 """The cases of ../shared/cases through the shell, each captured once; verdict, harmlessness and trace are read from that run.
 
-Also run bare, in other copies, to see that a captured program prints, writes and ends as it does alone.
+Also run bare, in other copies, to see that a captured program prints, writes, draws and ends as it does alone. The variable
+OPGUARD_CASES names another folder of cases.
 """
 
 import importlib.util
@@ -21,8 +22,10 @@ from opguard_core.trace.reader import Run
 from opguard_harness.answer.schema import compare_schema
 from opguard_harness.answer.validate import faults
 from tests.support.fake_training import REPOSITORY
+from tests.support.harmless import OBSERVER, programs_own, read_reports
 
-CASES = REPOSITORY.parent / "shared" / "cases"
+NAMED = os.environ.get("OPGUARD_CASES", "")
+CASES = Path(NAMED or REPOSITORY.parent / "shared" / "cases").absolute()
 SLUGS = sorted(path.parent.name for path in CASES.glob("*/case.json"))
 NEVER = ("WRONG", "MISSED", "ERROR", "SCHEMA", "EXIT", "TOUCHED")
 LEAST_RIGHT_SHARE = 21 / 24
@@ -32,18 +35,20 @@ pytestmark = [
     pytest.mark.torch,
     pytest.mark.full,
     pytest.mark.timeout(600),
-    pytest.mark.skipif(not SLUGS, reason="the cases do not lie beside this checkout"),
+    pytest.mark.skipif(not SLUGS and not NAMED, reason=f"no cases lie in {CASES}; OPGUARD_CASES names their folder"),
 ]
 marks: dict[str, tuple[str, str]] = {}
 
 
 @dataclass(frozen=True)
 class Bare:
-    """How a program ends, and what it prints and leaves, without us."""
+    """How a program ends, what it prints and leaves, and what its processes were like at exit, without us."""
 
     code: int
     stdout: str
+    stderr: str
     files: dict[Path, bytes]
+    reports: list[dict]
 
 
 @dataclass(frozen=True)
@@ -78,12 +83,21 @@ def environment():
     return variables
 
 
+def reporting(folder):
+    """Variables that have each Python process of a program write down what it was like at exit."""
+    return {"PYTHONPATH": str(OBSERVER), "HARMLESS_REPORTS": str(folder)}
+
+
 def run_once(case, folder):
     """Capture and judge a case in fresh copies below ``folder``."""
     for side in SIDES:
         shutil.copytree(CASES / case["slug"] / side, folder / side, ignore=shutil.ignore_patterns("__pycache__"))
     before = {side: snapshot(folder / side) for side in SIDES}
     sides = [word for side in SIDES for word in (f"--{side}", str(folder / side))]
+    for side in SIDES:
+        (folder / f"{side}-reports").mkdir()
+        for name, value in reporting(folder / f"{side}-reports").items():
+            sides += [f"--{side}-env", f"{name}={value}"]
     options = ["--mode", "verify", "--python", sys.executable, "--json", "--out", str(folder / "out"), "--timeout", "300"]
     command = [sys.executable, "-m", "opguard_harness", "compare", *sides, *options, "--", *case["launch"]]
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), cwd=REPOSITORY, check=False)
@@ -118,22 +132,43 @@ def test_the_verdict_is_never_wrong(ran):
     assert mark not in NEVER, f"{mark}: {found}; reasons: {ran.answer['reasons']}"
 
 
-def test_both_programs_print_write_and_end_as_they_do_alone(ran, tmp_path):
+def test_the_folder_of_the_environment_holds_cases():
+    assert SLUGS, f"OPGUARD_CASES is {NAMED!r}, and no case lies there"
+
+
+def test_both_programs_print_write_draw_and_end_as_they_do_alone(ran, tmp_path):
     for side in SIDES:
         alone = bare(ran, side, tmp_path / side)
+        written = snapshot(ran.folder / side)
         assert ran.answer["exit"][side] == alone.code
-        assert snapshot(ran.folder / side).keys() == alone.files.keys(), "a file more or less than without us"
-        if not ran.varies:
-            printed = (ran.folder / "out" / side / "stdout.txt").read_text()
-            assert in_order(ran, printed) == in_order(ran, alone.stdout)
+        assert written.keys() == alone.files.keys(), "a file more or less than without us"
+        if ran.varies:
+            continue
+        printed, complained = ((ran.folder / "out" / side / name).read_text() for name in ("stdout.txt", "stderr.txt"))
+        assert in_order(ran, printed) == in_order(ran, alone.stdout)
+        here, there = str(ran.folder / side), str(tmp_path / side)
+        assert in_order(ran, programs_own(complained.replace(here, "DIR"))) == in_order(
+            ran, programs_own(alone.stderr.replace(there, "DIR"))
+        )
+        assert [path for path in written if written[path] != alone.files[path]] == []
+        assert drawn(ran, read_reports(ran.folder / f"{side}-reports")) == drawn(ran, alone.reports)
+
+
+def drawn(ran, reports):
+    """Where the random streams of each process stood at its exit; what starts ranks computes nothing and draws as it likes."""
+    trains = [report for report in reports if ran.case["launch"][0] == "python" or report["rank"]]
+    assert any("torch" in report for report in trains)
+    return sorted(json.dumps([report["rank"], *(report.get(name) for name in ("random", "numpy", "torch"))]) for report in trains)
 
 
 def bare(ran, side, folder):
     shutil.copytree(CASES / ran.case["slug"] / side, folder, ignore=shutil.ignore_patterns("__pycache__"))
     launch = [str(Path(sys.executable).with_name(word)) if number == 0 else word for number, word in enumerate(ran.case["launch"])]
-    variables = {**environment(), "PYTHONDONTWRITEBYTECODE": "1"}
+    reports = folder.with_name(f"{side}-reports")
+    reports.mkdir()
+    variables = {**environment(), "PYTHONDONTWRITEBYTECODE": "1", **reporting(reports)}
     done = subprocess.run(launch, capture_output=True, text=True, cwd=folder, env=variables, stdin=subprocess.DEVNULL, check=False)
-    return Bare(done.returncode, done.stdout, snapshot(folder))
+    return Bare(done.returncode, done.stdout, done.stderr, snapshot(folder), read_reports(reports))
 
 
 def in_order(ran, text):
@@ -162,7 +197,7 @@ def test_the_traces_are_whole_and_judged_alike_from_the_other_side(ran):
 
 
 def test_enough_of_the_cases_are_right():
-    if len(marks) < len(SLUGS):
+    if not marks or len(marks) < len(SLUGS):
         pytest.skip("not all cases were run")
     right = sum(mark == "right" for mark, _ in marks.values())
     assert right / len(marks) >= LEAST_RIGHT_SHARE, marks

@@ -152,21 +152,30 @@ def _run(work: Path, name: str, program: Path | Mapping[str, str], argv: Sequenc
         stdin=subprocess.DEVNULL,
     )
     said = [line for line in done.stderr.splitlines() if line.startswith("opguard: ")]
-    stderr = "".join(line for line in done.stderr.splitlines(keepends=True) if not line.startswith("opguard: "))
     return Seen(
         status=done.returncode if done.returncode >= 0 else 128 - done.returncode,
-        stdout=_without_noise(done.stdout),
-        stderr=_without_noise(stderr),
+        stdout=without_noise(done.stdout),
+        stderr=programs_own(done.stderr),
         said=said,
         files=_files(folder),
-        reports=sorted(
-            (_read(path) for path in reports.glob("*.json")), key=lambda report: (report["orig_argv"], report["rank"], json.dumps(report))
-        ),
+        reports=read_reports(reports),
+    )
+
+
+def programs_own(stderr: str) -> str:
+    """Standard error less the launcher's own lines and what differs between any two runs."""
+    return without_noise("".join(line for line in stderr.splitlines(keepends=True) if not line.startswith("opguard: ")))
+
+
+def read_reports(folder: Path) -> list[dict[str, Any]]:
+    """What each process was like at exit, in an order of their own."""
+    return sorted(
+        (_read(path) for path in folder.glob("*.json")), key=lambda report: (report["orig_argv"], report["rank"], json.dumps(report))
     )
 
 
 def _read(path: Path) -> dict[str, Any]:
-    report = json.loads(_without_noise(path.read_text()))
+    report = json.loads(without_noise(path.read_text()))
     # A child of multiprocessing is told its descriptors, a rank its run.
     report["orig_argv"] = [re.sub(r"\d+", "N", word) if "multiprocessing" in word else word for word in report["orig_argv"]]
     for name in ("TORCHELASTIC_RUN_ID", "MASTER_PORT", "TORCHELASTIC_ERROR_FILE", "TORCH_NCCL_ASYNC_ERROR_HANDLING"):
@@ -186,7 +195,8 @@ def _files(folder: Path) -> dict[str, str]:
     return found
 
 
-def _without_noise(text: str) -> str:
+def without_noise(text: str) -> str:
+    """A text less what differs between any two runs."""
     for pattern, plain in _NOISE:
         text = pattern.sub(plain, text)
     return text
