@@ -124,11 +124,11 @@ def _dispatch(self: Any, func: Any, types: Any, args: tuple[Any, ...] = (), kwar
         plan = engine.plan_of(func)
         if plan is None:
             return run_higher_order(self, engine.context.coverage, func, args, kwargs)
-        if plan.composite:
+        if plan.composite and not plan.is_whole(args, kwargs):
             # Inference mode lets composites through whole; the operators inside are the boundaries.
             _push(self)
             try:
-                return func.decompose(*args, **kwargs)
+                return plan.open(*args, **kwargs)
             finally:
                 _pop(None)
         # Our own calls and attribute reads must not reach function modes or `__torch_function__` of the program.

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 
 from opguard_core.engines import tables
 from opguard_core.engines.canonical import DROPPED_ARGUMENTS, argument_text
+from opguard_core.engines.kinds import is_plain
 from opguard_core.ids import Kind
 
 _LISTS = ("List[", "Optional[List[")
@@ -88,9 +90,11 @@ class OperatorPlan:
         "composite",
         "garbage",
         "handling",
+        "has_own_kernels",
         "kind",
         "makes_nodes_to_leave_alone",
         "native",
+        "open",
         "operator",
         "plain",
         "qualified",
@@ -115,6 +119,10 @@ class OperatorPlan:
         self.composite = func._can_decompose() and not any(
             torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key) for key in ("CPU", "CUDA", "CompositeExplicitAutograd")
         )
+        self.has_own_kernels = self.composite and any(
+            torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key) for key in tables.SPECIAL_BACKENDS
+        )
+        self.open = _opened(func)
         self.random = torch.Tag.nondeterministic_seeded in func.tags or any(str(a.type) == "Optional[Generator]" for a in schema.arguments)
         self.makes_nodes_to_leave_alone = self.qualified in tables.MAKE_NODES_CHANGED_BY_MODES and (
             self.qualified == "aten::prod" or "Tensor" in func._overloadname
@@ -192,6 +200,14 @@ class OperatorPlan:
                 for path, tensor in _items(f"out.{position}", value):
                     yield position, path, tensor
 
+    def is_whole(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether a composite runs as one kernel for what it got (a nested or sparse tensor), not as the operators inside."""
+        if not self.has_own_kernels:
+            return False
+        given = [self.value(argument, args, kwargs) for argument in self.tensors]
+        flat = [item for value in given for item in (value if isinstance(value, (list, tuple)) else (value,))]
+        return any(isinstance(item, torch.Tensor) and not is_plain(item) for item in flat)
+
     def value(self, argument: TensorArgument, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the caller gave for one argument, None if nothing."""
         return args[argument.position] if argument.position < len(args) else kwargs.get(argument.name)
@@ -250,6 +266,17 @@ def _arguments(func: Any, schema: Any) -> tuple[tuple[TensorArgument, ...], tupl
     return tuple(tensors), tuple(plain)
 
 
+def _opened(func: Any) -> Any:
+    """Runs a composite operator as the operators inside it, by the formula in C++ that a bare run takes where there is one.
+
+    torch's own `decompose` prefers formulas in Python, which cannot do all that those in C++ can.
+    """
+    composite = torch._C.DispatchKey.CompositeImplicitAutograd
+    if not torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), composite):
+        return func.decompose
+    return partial(func._op_dk, composite)
+
+
 class OperatorPlans:
     """Plans by operator overload; made at first sight."""
 
@@ -270,6 +297,6 @@ class OperatorPlans:
         """The plan of an operator whose schema we failed to take apart: it runs as it is."""
         plan = OperatorPlan.__new__(OperatorPlan)
         plan.call, plan.handling = func, Handling.DROP
-        plan.composite = plan.native = False
+        plan.composite = plan.has_own_kernels = plan.native = False
         self._plans[func] = plan
         return plan

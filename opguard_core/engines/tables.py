@@ -155,6 +155,19 @@ UNDECLARED_WRITES = {
     "c10d::recv_any_source_": Write(("tensors",), only=True),
 }
 
+# Backends whose own kernel for an operator goes before its composite formula.
+SPECIAL_BACKENDS = (
+    "NestedTensorCPU",
+    "NestedTensorCUDA",
+    "SparseCPU",
+    "SparseCUDA",
+    "SparseCsrCPU",
+    "SparseCsrCUDA",
+    "MkldnnCPU",
+    "QuantizedCPU",
+    "QuantizedCUDA",
+)
+
 # Backward formulas that torch computes another way while any dispatch mode is active (`isTensorSubclassLike`), with other
 # last bits. Listed by autograd node, and by the operators that make such a node.
 # Source: torch/csrc/autograd/FunctionsManual.cpp; measured over torch's operator database (4829 samples, forward and backward,

@@ -136,6 +136,23 @@ def recurrent_and_attention():
 
 
 @program
+def backends_with_kernels_of_their_own_for_composites():
+    """Nested and sparse tensors run `linear` and `matmul` as one kernel; inference mode opens plain ones by the formula in C++."""
+    nested = torch.nested.nested_tensor([torch.randn(2, 4), torch.randn(3, 4)])
+    net = torch.nn.Linear(4, 4)
+    padded = [torch.nested.to_padded_tensor(net(nested), fill) for fill in (0.0, 0.5)]
+    padded[1].sum().backward()
+    sparse = torch.randn(4, 4).relu().to_sparse()
+    with torch.inference_mode():
+        inside = (
+            net(torch.randn(3, 2, 4)),
+            torch.matmul(torch.randn(2, 3, 4), torch.randn(4, 5)),
+            torch.nested.to_padded_tensor(net(nested), 0.5),
+        )
+    return padded, net.weight.grad, torch.matmul(sparse, torch.randn(4, 3)), sparse @ torch.randn(4, 2), inside
+
+
+@program
 def checkpoints():
     net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5), torch.nn.Linear(4, 4))
     x = torch.randn(2, 4, requires_grad=True)
