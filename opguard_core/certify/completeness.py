@@ -125,12 +125,10 @@ class Completeness:
         ]
 
     def _endings(self) -> list[Reason]:
-        """One side ended by an error and the other did not, or not there."""
+        """A side ended by an error, even if the other did as well: what it would have done is not known to be equal."""
         reasons = []
         for (left, right), found in zip(self.ranks.pairs, self.findings, strict=True):
             ends = [self.reference.ranks[left].manifest.ended, self.suspect.ranks[right].manifest.ended]
-            if ends[0] == ends[1]:
-                continue
             for side, end in zip(SIDES, ends, strict=True):
                 if end in ("exception", "signal"):
                     step = found.windows[-1] if found.windows else 0

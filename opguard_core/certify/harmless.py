@@ -78,6 +78,10 @@ class HarmlessDifferences:
         else:
             self.findings.harmless.append(harmless)
 
+    def lefts(self, window: int) -> set[int]:
+        """Reference events of the harmless pairs of a window."""
+        return self._lefts.get(window, set())
+
     def _remember(self, side: int, index: WindowIndex, rows: Ints, harmless: Harmless) -> None:
         """Keep what is not freed before the end; only that can be unresolved."""
         storages = index.window(side).storage[rows]

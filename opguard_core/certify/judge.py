@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from opguard_core.certify.root import RootWalk
 from opguard_core.certify.roots import Node, Root
 from opguard_core.certify.share import shares
 from opguard_core.certify.statecompare import StateBoundary, compare_state
+from opguard_core.certify.toldlater import told_later
 from opguard_core.ids import Kind, Origin
 
 Swallow = Callable[[Node, str], bool]
@@ -49,6 +50,7 @@ class RankJudge:
         self._swallowed: set[Node] = set()
         self._held: list[Root] = []
         self._held_since: int | None = None
+        self._steps: Iterator[Step] = iter(())
 
     def run(self, progress: Callable[[int], None]) -> RankFindings:
         """Judge until the first difference that matters, or the end.
@@ -57,7 +59,8 @@ class RankJudge:
             progress: Called with the number of events of each window done.
         """
         last: tuple[int | None, int | None] = (None, None)
-        for step in self.timeline.steps():
+        self._steps = self.timeline.steps()
+        for step in self._steps:
             last = (step.number if step.reference is not None else last[0], step.number if step.suspect is not None else last[1])
             if step.aligned is None:
                 self.findings.one_sided[REFERENCE if step.reference is not None else SUSPECT].append(step.number)
@@ -94,6 +97,7 @@ class RankJudge:
             roots = self._state_roots(step.number, state)
         roots = self._rank_with_held(step.number, roots)
         if roots:
+            roots = self._told_before(index, matters, roots)
             self._conclude(roots)
         else:
             findings.weak += weak
@@ -170,6 +174,28 @@ class RankJudge:
             return False
         sink = matters.spread(left, past_reads=True).sink
         return (sink is None or sink.kind in (READ_SINK, GUESS)) and self._draws.are_shifted(root.node)
+
+    def _told_before(self, index: WindowIndex, matters: Matters, roots: list[Root]) -> list[Root]:
+        """Roots of an earlier difference of the same window, if Python is told of it in the next window; else the given ones."""
+        number = index.window(REFERENCE).number
+        lefts = self._harmless.lefts(number)
+        step = next(self._steps, None) if lefts else None
+        if step is None or step.aligned is None:
+            return roots
+        ahead = WindowIndex(step.aligned)
+        self.walk.rows.adopt(step.number, ahead)
+        reading = Matters(ahead, compare_state(step.aligned), matters.lifetimes)
+        for left, sink in told_later(self.timeline, self.walk.rows, lefts, index, ahead, reading).items():
+            node = Node(number, left, int(index.aligned.left[left]))
+            spread = Spread(sink=sink)
+            if self._weakness(index, matters, left, index.differing_outputs(int(index.pair_of[left])), spread):
+                continue
+            found = self._unfiltered(self.walk.from_pair(node))
+            if not found or self.walk.rows.order(found[0].node) >= self.walk.rows.order(roots[0].node):
+                continue
+            if not (self._is_told_only(matters, left, spread, found[0]) or self._is_shifted_draw(matters, left, spread, found[0])):
+                return found
+        return roots
 
     def _is_told_only(self, matters: Matters, left: int, spread: Spread, root: Root) -> bool:
         """Python is told another value, of operators that only their place pairs and that read other things: perhaps other logging."""

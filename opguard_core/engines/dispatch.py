@@ -1,9 +1,8 @@
 """The dispatch engine: every ATen and custom operator as a boundary event (eager default).
 
 A `TorchDispatchMode` at the bottom of each thread's mode stack sees each operator below autograd: forward, recompute,
-backward, optimizer and collectives, with the very tensors the kernels get. It cannot see what never reaches the
-dispatcher (`.tolist()`, `.numpy()` and saves are observed at the call instead), nor inside a compiled region, which torch runs
-eagerly while a mode is active.
+backward, optimizer and collectives, with the very tensors the kernels get. It cannot see what never reaches the dispatcher
+(`.tolist()`, `.numpy()`, saves: observed at the call), nor inside a compiled region, which torch runs eagerly under a mode.
 
 Everything here runs inside the user's step: it reads, never writes a tensor, never draws a random number, never raises.
 """

@@ -97,3 +97,15 @@ def test_ranks_that_left_no_trace_forbid_identical():
     verdict = compare(run(), run())
     assert verdict.verdict == "inconclusive"
     assert set(slugs(verdict)) == {"rank-missing"}
+
+
+def test_two_sides_that_end_by_an_error_are_not_identical():
+    def run(ended):
+        script = Script()
+        train(script)
+        return script.close(ended=ended)
+
+    assert compare(run("exit"), run("exit")).verdict == "identical"
+    for ended in ("exception", "signal"):
+        verdict = compare(run(ended), run(ended))
+        assert (verdict.verdict, slugs(verdict)) == ("inconclusive", ["ended-early", "ended-early"])

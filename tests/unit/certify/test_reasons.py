@@ -148,11 +148,6 @@ def test_a_crash_on_one_side_compares_what_exists_and_says_so(end):
     assert crashed.verdict == "diverged"
 
 
-def test_both_sides_that_crash_alike_are_identical_up_to_there():
-    verdict = compare(memory_run([traced(ended="exception")]), memory_run([traced(ended="exception")]))
-    assert verdict.verdict == "identical"
-
-
 def test_unequal_lengths_compare_the_common_steps_and_say_so(both):
     verdict = both(None, None, steps=(2, 4))
     assert verdict.verdict == "inconclusive"

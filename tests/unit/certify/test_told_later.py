@@ -1,0 +1,47 @@
+"""A loss that is printed after the update is the first difference, not the backward pass that follows from it."""
+
+from opguard_core.certify.compare import compare
+from tests.support.script import Script
+
+
+def run(factor, *, told=True, logged=False):
+    """Each step multiplies the loss by a factor, in forward and in backward; Python is told of it in the next window."""
+    script = Script()
+    w = script.given((8, 8), 2, name="param:w")
+    for step in range(3):
+        number = factor if step == 1 else 1
+        h = script.op("aten.mm.default", [script.given((4, 8), 100 + step), w], (4, 8), at="x @ w", line=3)
+        if logged:
+            script.op("aten.abs.default", [h], (4, 8), 7000 + number + step, at="h.abs()", line=4)
+        loss = script.op("aten.mul.Tensor", [h], (4, 8), args=f"other={number}", at="h * factor", line=5)
+        g = script.op(
+            "aten.mul.Tensor", [script.given((8, 8), 9)], (8, 8), args=f"other={number}", at="loss.backward()", line=6, phase="backward"
+        )
+        w = script.op("aten.add_.Tensor", [w, g], (8, 8), into=w, at="opt.step()", line=8, phase="optimizer")
+        script.state(param__w=w)
+        script.update()
+        if told:
+            script.read(loss, at="print(loss.item())", line=9)
+    script.marker("opguard.run.end")
+    return script.close()
+
+
+def pivots(*sides):
+    for verdict in (compare(*sides), compare(*reversed(sides))):
+        assert (verdict.verdict, verdict.reasons) == ("diverged", [])
+        yield verdict.pivot
+
+
+def test_a_loss_told_after_the_update_is_the_pivot():
+    for pivot in pivots(run(1), run(2)):
+        assert (pivot.suspect.text, pivot.origin, pivot.step) == ("h * factor", "argument", 1)
+
+
+def test_a_loss_nobody_is_told_of_is_not():
+    for pivot in pivots(run(1, told=False), run(2, told=False)):
+        assert (pivot.suspect.text, pivot.origin) == ("loss.backward()", "argument")
+
+
+def test_an_earlier_difference_that_reaches_nothing_stays_harmless():
+    for pivot in pivots(run(1, logged=True), run(2, logged=True)):
+        assert pivot.suspect.text == "h * factor"
