@@ -82,6 +82,10 @@ class HarmlessDifferences:
         """Reference events of the harmless pairs of a window."""
         return self._lefts.get(window, set())
 
+    def forget(self, nodes: set[Node]) -> None:
+        """These turned out to matter."""
+        self.findings.harmless = [harmless for harmless in self.findings.harmless if harmless.node not in nodes]
+
     def _remember(self, side: int, index: WindowIndex, rows: Ints, harmless: Harmless) -> None:
         """Keep what is not freed before the end; only that can be unresolved."""
         storages = index.window(side).storage[rows]

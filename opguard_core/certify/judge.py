@@ -194,6 +194,7 @@ class RankJudge:
             if not found or self.walk.rows.order(found[0].node) >= self.walk.rows.order(roots[0].node):
                 continue
             if not (self._is_told_only(matters, left, spread, found[0]) or self._is_shifted_draw(matters, left, spread, found[0])):
+                self._harmless.forget({node, found[0].node})
                 return found
         return roots
 

@@ -29,6 +29,7 @@ def run(factor, *, told=True, logged=False):
 def pivots(*sides):
     for verdict in (compare(*sides), compare(*reversed(sides))):
         assert (verdict.verdict, verdict.reasons) == ("diverged", [])
+        assert verdict.pivot not in verdict.isolated and not [p for p in verdict.isolated if p.suspect == verdict.pivot.suspect]
         yield verdict.pivot
 
 
