@@ -1,0 +1,3 @@
+from .came import CAME
+
+__all__ = ["CAME"]
