@@ -1,7 +1,8 @@
-"""What every test relies on, whatever shell started the suite."""
+"""What every test relies on, whatever started the suite."""
 
 import signal
 
-# A shell starts background jobs with interrupts ignored, and children inherit that; tests that interrupt children need the default.
-if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell starts background jobs with some signals ignored (nohup with more), and children inherit that; the tests send them.
+for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1):
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
