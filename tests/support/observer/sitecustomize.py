@@ -80,7 +80,8 @@ def _facts():
         "excepthook": getattr(sys.excepthook, "__qualname__", ""),
         "trace": [sys.gettrace() is None, sys.getprofile() is None, threading.gettrace() is None if sys.version_info >= (3, 10) else True],
         "handlers": {str(number): repr(signal.getsignal(number)).partition(" at ")[0] for number in (2, 13, 15)},
-        "threads": [thread.name for thread in threading.enumerate() if not thread.name.startswith("opguard")],
+        # A queue feeder ends when its queue has been read, which is a matter of timing.
+        "threads": [thread.name for thread in threading.enumerate() if not thread.name.startswith(("opguard", "QueueFeeder"))],
         "gc": [gc.isenabled(), gc.get_threshold()],
         "limits": [sys.getrecursionlimit(), sys.getswitchinterval()],
         "locale": list(locale.getlocale()),
