@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from opguard_core.align.ranks import RankPairs, pair_ranks
+from opguard_core.align.ranks import pair_ranks
 from opguard_core.align.timeline import Timeline
 from opguard_core.certify.completeness import Completeness
 from opguard_core.certify.describe import Describer
 from opguard_core.certify.filters import Filter, parse_filters
 from opguard_core.certify.findings import RankFindings
 from opguard_core.certify.judge import RankJudge
-from opguard_core.certify.roots import Node, Root
+from opguard_core.certify.roots import Node
 from opguard_core.certify.summary import summarise
 from opguard_core.certify.verdict import Verdict
 from opguard_core.trace.reader import Run
@@ -95,4 +95,4 @@ def _keep(node: Node, slot: str) -> bool:
     return False
 
 
-__all__ = ["Progress", "RankPairs", "Root", "compare"]
+__all__ = ["Progress", "compare"]
