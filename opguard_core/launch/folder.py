@@ -34,13 +34,13 @@ class Process:
 
 
 def prepare(out: Path) -> Path:
-    """Make the run folder.
+    """Make the run folder and claim it.
 
     Args:
         out: Absent or an empty folder.
 
     Returns:
-        Its absolute path; 0700 and ours.
+        Its absolute path; 0700 and ours: of two runs that ask for it at once, one is refused.
 
     Raises:
         ConfigError: It is something else, or cannot be made.
@@ -50,7 +50,7 @@ def prepare(out: Path) -> Path:
     try:
         folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
         if folder.is_symlink() or any(folder.iterdir()):
-            raise ConfigError(f"--out {folder} is not an empty folder.", slug="out-in-use", hint="Name a folder that is absent or empty.")
+            raise _in_use(folder)
         folder.chmod(PRIVATE)
         if stat.S_IMODE(folder.stat().st_mode) & 0o077 or folder.stat().st_uid != os.geteuid():
             raise ConfigError(
@@ -70,12 +70,19 @@ def prepare(out: Path) -> Path:
             slug="space-short",
             hint="Free some space, or name a folder on another disk with --out.",
         )
+    try:
+        (folder / bootstrap.PROCESSES_NAME).mkdir(mode=PRIVATE)
+    except FileExistsError as error:
+        raise _in_use(folder) from error
     return folder
+
+
+def _in_use(folder: Path) -> ConfigError:
+    return ConfigError(f"--out {folder} is not an empty folder.", slug="out-in-use", hint="Name a folder that is absent or empty.")
 
 
 def write_orders(run: Path, orders: Orders) -> None:
     """Arm the folder: from now on processes with the plan's nonce act."""
-    (run / bootstrap.PROCESSES_NAME).mkdir(mode=PRIVATE)
     write_atomic(run / PLAN_NAME, orders.to_json())
 
 

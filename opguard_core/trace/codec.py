@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from opguard_core.errors import CorruptSegment
 from opguard_core.trace import schema
+from opguard_core.trace.inflated import MAGIC_BYTES, inflated_bytes
 from opguard_core.trace.problems import refusal
 
 ROW_TYPES: dict[str, Any] = {
@@ -24,6 +25,7 @@ ROW_TYPES: dict[str, Any] = {
     "frames": schema.FrameRow,
     "lifetimes": schema.LifetimeRow,
 }
+MAX_INFLATED_BYTES = 1 << 30  # of one segment; the writer's own bounds keep it far below
 ZSTD_LEVEL = 3  # level 1 is 16 % larger, level 6 is 3 % smaller and three times slower, measured on slots
 
 
@@ -102,13 +104,25 @@ def decode_segment(table: str, data: bytes, *, rows: int, path: Path) -> Any:
 
     Raises:
         CorruptSegment: Anything is not as promised.
+
+    Cost: at most `MAX_INFLATED_BYTES` for the columns, whatever stands in the file.
     """
     expected = schema.TABLES[table]
     try:
-        with pa.ipc.open_file(pa.BufferReader(data), options=pa.ipc.IpcReadOptions(use_threads=False)) as file:
-            if not file.schema.equals(expected):
-                raise refusal(CorruptSegment, f"Not a {table} segment", path=path, expected=_columns(expected), found=_columns(file.schema))
-            decoded = file.read_all()
+        inflated = inflated_bytes(data)
+        if inflated > MAX_INFLATED_BYTES:
+            raise refusal(
+                CorruptSegment, "Segment inflates too far", path=path, expected=f"at most {MAX_INFLATED_BYTES} bytes", found=inflated
+            )
+        # The stream inside the file is what was measured; the footer behind it could point elsewhere.
+        source = pa.BufferReader(data)
+        source.seek(MAGIC_BYTES)
+        with pa.ipc.open_stream(source, options=pa.ipc.IpcReadOptions(use_threads=False)) as stream:
+            if not stream.schema.equals(expected):
+                raise refusal(
+                    CorruptSegment, f"Not a {table} segment", path=path, expected=_columns(expected), found=_columns(stream.schema)
+                )
+            decoded = stream.read_all()
         if decoded.num_rows != rows:
             raise refusal(CorruptSegment, "Wrong number of rows", path=path, expected=rows, found=decoded.num_rows)
         decoded.validate(full=True)
@@ -117,7 +131,14 @@ def decode_segment(table: str, data: bytes, *, rows: int, path: Path) -> Any:
     for name, column in zip(decoded.column_names, decoded.columns, strict=True):
         if (column.null_count and name not in NULLABLE[table]) or any(_has_inner_null(chunk) for chunk in column.chunks):
             raise refusal(CorruptSegment, f"Null in column {name}", path=path, expected="no nulls", found="nulls")
+        if column.num_chunks > 1 or any(_num_texts(chunk) > max(rows, 1) for chunk in column.chunks):
+            found = f"{column.num_chunks} batches, {max(map(_num_texts, column.chunks))} texts"
+            raise refusal(CorruptSegment, f"Column {name} is padded", path=path, expected=f"one batch, at most {rows} texts", found=found)
     return decoded
+
+
+def _num_texts(chunk: Any) -> int:
+    return len(chunk.dictionary) if pa.types.is_dictionary(chunk.type) else 0
 
 
 def _has_inner_null(chunk: Any) -> bool:

@@ -26,6 +26,7 @@ from opguard_core.trace.version import check_version
 
 INDEX_NAME = "index.log"
 MAX_INDEX_BYTES = 256 << 20
+MAX_LINE_BYTES = 4 << 20  # one group: a few segments, and the ranges lost since the group before
 TABLE_NAMES = ("frames", "stacks", "lifetimes", "slots", "events")  # in the order a group is written
 _CHECK_CHARS = 32
 _SEGMENT_NAME = re.compile(r"(events|slots|frames|stacks|lifetimes)-(\d{6,12})\.arrow")
@@ -171,7 +172,18 @@ def read_index(path: Path) -> Index:
         UnsupportedVersion: Written by a newer release.
         TraceFormatError: A link, no file, or far too large.
     """
-    data = read_checked(path, limit=MAX_INDEX_BYTES)
+    return parse_index(read_checked(path, limit=MAX_INDEX_BYTES), path)
+
+
+def parse_index(data: bytes, path: Path) -> Index:
+    """As `read_index`, from bytes.
+
+    Args:
+        data: The whole file.
+        path: For messages.
+
+    Cost: one line of at most `MAX_LINE_BYTES` as Python objects at a time, and the groups.
+    """
     header: dict[str, Any] = {}
     groups: list[Group] = []
     offset, previous = 0, ""
@@ -181,6 +193,10 @@ def read_index(path: Path) -> Index:
         check, payload = line[:_CHECK_CHARS].decode("ascii", "replace"), line[_CHECK_CHARS + 1 :]
         if end < 0 or line[_CHECK_CHARS : _CHECK_CHARS + 1] != b" " or check != _check(previous, payload):
             return Index(header, tuple(groups), _torn(path, offset, groups))
+        if len(payload) > MAX_LINE_BYTES:
+            raise refusal(
+                TraceFormatError, "Index line too long", path=path, offset=offset, expected=f"at most {MAX_LINE_BYTES}", found=len(payload)
+            )
         try:
             record = orjson.loads(payload)
         except ValueError as error:

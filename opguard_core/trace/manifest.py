@@ -24,6 +24,7 @@ from opguard_core.trace.version import FORMAT_VERSION, check_version
 
 MANIFEST_NAME = "manifest.json"
 MAX_MANIFEST_BYTES = 256 << 20
+MAX_MANIFEST_VALUES = 1 << 23
 ENDED = ("exit", "exception", "signal", "unknown")
 
 
@@ -135,14 +136,24 @@ def read_run_manifest(directory: Path) -> RunManifest:
         UnsupportedVersion: Written by a newer release.
     """
     path = directory / MANIFEST_NAME
-    manifest: RunManifest = _build(RunManifest, _read(path), path)
+    return parse_run_manifest(read_checked(path, limit=MAX_MANIFEST_BYTES), path)
+
+
+def parse_run_manifest(data: bytes, path: Path) -> RunManifest:
+    """As `read_run_manifest`, from the bytes of a file named ``path``."""
+    manifest: RunManifest = _build(RunManifest, _parse(data, path), path)
     return manifest
 
 
 def read_rank_manifest(directory: Path) -> RankManifest:
     """Read a rank folder's manifest; errors as `read_run_manifest`."""
     path = directory / MANIFEST_NAME
-    record = _read(path)
+    return parse_rank_manifest(read_checked(path, limit=MAX_MANIFEST_BYTES), path)
+
+
+def parse_rank_manifest(data: bytes, path: Path) -> RankManifest:
+    """As `read_rank_manifest`, from the bytes of a file named ``path``."""
+    record = _parse(data, path)
     segments, drops = record.pop("segments", []), record.pop("drops", {})
     manifest: RankManifest = _build(RankManifest, record, path)
     if not isinstance(segments, list):
@@ -172,8 +183,10 @@ def _seal(record: dict[str, Any]) -> str:
     return hashlib.sha256(orjson.dumps(record)).hexdigest()
 
 
-def _read(path: Path) -> dict[str, Any]:
-    data = read_checked(path, limit=MAX_MANIFEST_BYTES)
+def _parse(data: bytes, path: Path) -> dict[str, Any]:
+    values = sum(map(data.count, (b",", b"[", b"{")))  # no JSON has more values than this, and each costs up to 100 bytes
+    if values > MAX_MANIFEST_VALUES:
+        raise refusal(TraceFormatError, "Manifest too large", path=path, expected=f"at most {MAX_MANIFEST_VALUES} values", found=values)
     try:
         record = orjson.loads(data)
     except ValueError as error:

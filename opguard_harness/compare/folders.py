@@ -98,8 +98,19 @@ class Results:
         return self._failed
 
     def finish(self) -> Path:
-        """Give the folder its final name."""
-        self.partial.rename(self.final)  # POSIX: an empty folder of that name is replaced
+        """Give the folder its final name.
+
+        Raises:
+            OutRefused: Another comparison took the name meanwhile; what there is is kept as a failure's.
+        """
+        try:
+            self.partial.rename(self.final)  # POSIX: an empty folder of that name is replaced
+        except OSError as error:
+            kept = self.keep()
+            raise OutRefused(
+                f"--out {self.final} was taken by something else while this comparison ran; its results are in {kept}.",
+                hint="Give each comparison a folder of its own.",
+            ) from error
         return self.final
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
