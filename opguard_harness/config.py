@@ -33,6 +33,11 @@ def runs_dir() -> Path:
     return state_dir() / "runs"
 
 
+def plans_dir() -> Path:
+    """Where plans without a name of their own are kept."""
+    return state_dir() / "plans"
+
+
 def private_dir(path: Path) -> Path:
     """Create ``path`` (mode 0700) and its parents.
 

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -36,15 +36,19 @@ class Exit:
         code: Exit code, or None if a signal ended it.
         signal: Number of that signal, or None.
         told: Number of the last signal that was sent to us meanwhile, or None.
+        over: Whether we ended it because everything that was asked for was recorded; it then has neither code nor signal.
     """
 
     code: int | None
     signal: int | None
     told: int | None
+    over: bool = False
 
     @property
     def status(self) -> int:
         """What a shell would say: the code, or 128 + the signal."""
+        if self.over:
+            return 0
         return self.code if self.code is not None else 128 + (self.signal or 0)
 
 
@@ -99,12 +103,14 @@ def at_terminal() -> bool:
         return False
 
 
-def run_child(argv: Sequence[str], env: Mapping[str, str]) -> Exit:
-    """Run the program to its end.
+def run_child(argv: Sequence[str], env: Mapping[str, str], *, over: Callable[[], Sequence[int] | None] | None = None) -> Exit:
+    """Run the program to its end, or until it has done what was asked for.
 
     Args:
         argv: Program and arguments, started as they are.
         env: Its whole environment.
+        over: Called several times a second; once it returns process numbers, the program and these are ended. Only for a
+            program in a private copy: it is not asked whether it has finished.
 
     Raises:
         LaunchFailed: The operating system cannot start it.
@@ -122,11 +128,42 @@ def run_child(argv: Sequence[str], env: Mapping[str, str]) -> Exit:
                 f"{argv[0]} cannot be started: {error.strerror}.", hint="Check that the command exists and may be executed."
             ) from error
         forwarder.started(process.pid)
+        if over is not None and _wait_until(process, over, own_group=own_group):
+            return Exit(None, None, forwarder.told, over=True)
         returned = process.wait()
         if own_group and forwarder.told is not None:
             _end_group(process.pid)
     code, number = (returned, None) if returned >= 0 else (None, -returned)
     return Exit(code, number, forwarder.told)
+
+
+def _wait_until(process: subprocess.Popen[bytes], over: Callable[[], Sequence[int] | None], *, own_group: bool) -> bool:
+    """Wait until the program ends (False), or is to be ended and then has been (True)."""
+    while True:
+        try:
+            process.wait(_POLL_S)
+            return False
+        except subprocess.TimeoutExpired:
+            others = over()
+        if others is not None:
+            break
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            if own_group:
+                os.killpg(process.pid, number)
+            else:
+                process.send_signal(number)
+        for pid in others:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        deadline = time.monotonic() + GRACE_S
+        while time.monotonic() < deadline:
+            ended = process.poll() is not None
+            if ended and not any(alive(pid) for pid in others) and not (own_group and _group_lives(process.pid)):
+                return True
+            time.sleep(_POLL_S)
+    process.wait()
+    return True
 
 
 def _end_group(group: int) -> None:

@@ -19,7 +19,10 @@ from opguard_core.launch.launcher import LaunchOptions, launch
 from opguard_core.plan.config import parse_steps
 
 ERROR_EXIT = 2
-_USAGE = "python -m opguard_core run --out DIR [--mode MODE] [--steps A:B] [--step-offset N] [--deterministic] -- PROGRAM ARG..."
+_USAGE = (
+    "python -m opguard_core run --out DIR [--mode MODE] [--steps A:B] [--step-offset N] [--deterministic] [--plan FILE] "
+    "[--end-after N [--bare-steps M]] -- PROGRAM ARG..."
+)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -37,6 +40,9 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--steps", metavar="A:B", help="record steps A to B-1 only, 0-based")
     run.add_argument("--step-offset", type=int, metavar="N", help="updates done before this run began (a resumed run)")
     run.add_argument("--deterministic", action="store_true", help="apply the determinism knobs in every rank and record them")
+    run.add_argument("--plan", type=Path, metavar="FILE", help="the plan this run follows; mode, steps and knobs must be its own")
+    run.add_argument("--end-after", type=int, metavar="N", help="end the program once N updates were recorded: for private copies")
+    run.add_argument("--bare-steps", type=int, default=0, metavar="M", help="with --end-after: time M unobserved updates before the end")
     return parser
 
 
@@ -54,6 +60,10 @@ def parse(argv: Sequence[str]) -> LaunchOptions:
         raise ConfigError("There is no program to run.", hint=f"Usage: {_USAGE}")
     if options.step_offset is not None and options.step_offset < 0:
         raise ConfigError(f"--step-offset {options.step_offset} is negative.", hint="Give the number of updates done before this run.")
+    if options.end_after is not None and options.end_after < 1:
+        raise ConfigError(f"--end-after {options.end_after} leaves no update to record.", hint="Give the number of updates to record.")
+    if options.bare_steps and options.end_after is None:
+        raise ConfigError("--bare-steps needs --end-after.", hint="Say after how many recorded updates the program is ended.")
     return LaunchOptions(
         out=options.out,
         argv=program,
@@ -61,6 +71,9 @@ def parse(argv: Sequence[str]) -> LaunchOptions:
         steps=None if options.steps is None else parse_steps(options.steps),
         step_offset=options.step_offset,
         deterministic=options.deterministic,
+        plan=options.plan,
+        end_after=options.end_after,
+        bare_steps=options.bare_steps,
     )
 
 

@@ -94,6 +94,10 @@ class Ending:
                 problem = f"{type(error).__name__}: {error}"
             self._ended(reason, problem)
 
+    def finish_recording(self) -> None:
+        """Close the session although the program goes on; what it does from now on is not observed."""
+        self._stop("exit")
+
     def _at_exit(self) -> None:
         self._stop(self._reason())
         self._termination.finish()

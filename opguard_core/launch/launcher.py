@@ -17,7 +17,7 @@ from opguard_core.contract.source_tree import git_commit, tree_digest
 from opguard_core.determinism.knobs import launch_environment, launch_report
 from opguard_core.errors import LaunchFailed
 from opguard_core.fingerprint import native
-from opguard_core.launch import child, folder, outcome, preflight
+from opguard_core.launch import child, early, folder, outcome, preflight
 from opguard_core.launch.folder import Process
 from opguard_core.launch.startup import FOLDER as BOOTSTRAP_FOLDER
 from opguard_core.plan.orders import Orders
@@ -41,6 +41,9 @@ class LaunchOptions:
     steps: tuple[int, int] | None = None
     step_offset: int | None = None
     deterministic: bool = False
+    plan: Path | None = None
+    end_after: int | None = None
+    bare_steps: int = 0
 
 
 def launch(options: LaunchOptions) -> int:
@@ -58,6 +61,7 @@ def launch(options: LaunchOptions) -> int:
     warning = preflight.check(options.argv, env)
     from opguard_core.trace.manifest import write_manifest
 
+    plan_hash = _plan_hash(options)
     run = folder.prepare(options.out)
     cwd = Path.cwd()
     orders = Orders(
@@ -68,6 +72,9 @@ def launch(options: LaunchOptions) -> int:
         step_offset=options.step_offset,
         deterministic=options.deterministic,
         facts=_facts(options, cwd, env),
+        plan=plan_hash,
+        end_after=options.end_after,
+        bare_steps=options.bare_steps,
     )
     manifest = _manifest(options, orders)
     try:
@@ -77,7 +84,8 @@ def launch(options: LaunchOptions) -> int:
             _say(warning)
         # Built before the ranks start: no compiler in a process of the training, and no two at once. Without it they use numpy.
         native.load()
-        ended = child.run_child(options.argv, _environment(run, orders, env))
+        over = early.watcher(run) if options.end_after is not None else None
+        ended = child.run_child(options.argv, _environment(run, orders, env), over=over)
     except LaunchFailed:
         shutil.rmtree(run, ignore_errors=True)  # nothing ran, so nothing of value is in it
         raise
@@ -86,6 +94,8 @@ def launch(options: LaunchOptions) -> int:
     folder.disarm(run)
     manifest.ranks = folder.captured_ranks(run)
     manifest.exit = {"code": ended.code, "signal": ended.signal}
+    if ended.over:
+        manifest.extra["bare_ns"] = early.bare_times(processes)
     manifest.left_alone = outcome.left_alone(processes, spawned)
     found = outcome.gaps(processes, manifest.ranks, spawned)
     manifest.python = _first(processes, "python") or manifest.python
@@ -101,6 +111,22 @@ def launch(options: LaunchOptions) -> int:
     if not manifest.ranks and ended.told not in _INTERRUPTS:
         raise outcome.nothing_captured(processes, options.argv, ended)
     return ended.status
+
+
+def _plan_hash(options: LaunchOptions) -> str:
+    """Hash of the plan that the run follows, "" without one.
+
+    Raises:
+        ConflictingOptions: Mode, steps or knobs are not those of the plan.
+        PlanError: The plan cannot be read.
+    """
+    if options.plan is None:
+        return ""
+    from opguard_core.plan.document import load_plan  # needs what `check_launcher` checked
+
+    plan = load_plan(options.plan)
+    plan.require(mode=options.mode, steps=options.steps, deterministic=options.deterministic)
+    return plan.hash
 
 
 def _facts(options: LaunchOptions, cwd: Path, env: dict[str, str]) -> dict[str, Any]:
@@ -129,7 +155,7 @@ def _manifest(options: LaunchOptions, orders: Orders) -> RunManifest:
         steps=options.steps,
         python=platform.python_version(),
         platform=platform.platform(),
-        extra={"plan_hash": orders.plan_hash, "deterministic": options.deterministic, "opguard": __version__},
+        extra={"plan_hash": orders.plan_hash, "planned": bool(orders.plan), "deterministic": options.deterministic, "opguard": __version__},
     )
 
 

@@ -6,6 +6,7 @@ so nothing here may wait for another thread that imports torch.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import sys
@@ -63,14 +64,18 @@ def _start(run: Path, facts: Facts, rank: int, world_size: int, local_rank: int)
         tell(run, facts, state="left", role="left", reason=reason, rank=rank, other_pid=owner)
         return False
     with quiet_warnings():
-        # Loaded here: it needs the packages that were just checked.
+        # Loaded here: they need the packages that were just checked.
         from opguard_core.capture import session as capture
+        from opguard_core.launch.early import EarlyEnd
 
         if orders.deterministic:
             orders.facts["knobs.rank"] = apply_in_rank()
         session = capture.start(_config(run, orders, rank, world_size, local_rank, folder))
     tell(run, facts, state="capturing", rank=rank, world_size=world_size, folder=folder, torch=str(sys.modules["torch"].__version__))
-    Ending(session, ended=_ended(run, facts), forked=_forked(run, facts)).watch()
+    ending = Ending(session, ended=_ended(run, facts), forked=_forked(run, facts))
+    ending.watch()
+    if orders.end_after is not None:
+        EarlyEnd(run, orders, session, stop=ending.finish_recording, tell=functools.partial(tell, run, facts)).watch()
     return True
 
 

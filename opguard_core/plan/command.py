@@ -21,6 +21,9 @@ def launch_argv(
     steps: tuple[int, int] | None = None,
     step_offset: int | None = None,
     deterministic: bool = False,
+    plan: str | Path | None = None,
+    end_after: int | None = None,
+    bare_steps: int = 0,
 ) -> list[str]:
     """Command line of ``opguard_core run`` around a program's own command line.
 
@@ -32,6 +35,9 @@ def launch_argv(
         steps: Half-open window of 0-based steps.
         step_offset: Updates done before this run, for a resumed one.
         deterministic: Apply the determinism knobs in every rank.
+        plan: File of the plan that the run follows.
+        end_after: Updates after which the program is ended; only for a program in a private copy.
+        bare_steps: Unobserved updates to time before that.
 
     Returns:
         Words for ``subprocess``. The package is started by its folder, so it need not be installed in ``python``; where it
@@ -44,4 +50,8 @@ def launch_argv(
         words += ["--step-offset", str(step_offset)]
     if deterministic:
         words.append("--deterministic")
+    if plan is not None:
+        words += ["--plan", str(plan)]
+    if end_after is not None:
+        words += ["--end-after", str(end_after), "--bare-steps", str(bare_steps)]
     return [*words, "--", *argv]

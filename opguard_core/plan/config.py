@@ -79,7 +79,7 @@ def rank_folder(rank: int) -> str:
     return f"rank-{rank:05d}"
 
 
-def parse_steps(text: str) -> tuple[int, int]:
+def parse_steps(text: str, option: str = "--steps") -> tuple[int, int]:
     """Read ``A:B``, half open and 0-based.
 
     Raises:
@@ -87,5 +87,5 @@ def parse_steps(text: str) -> tuple[int, int]:
     """
     first, colon, last = text.partition(":")
     if not (colon and first.isdecimal() and last.isdecimal() and int(first) < int(last)):
-        raise ConfigError(f"--steps {text!r} is not A:B with whole numbers 0 <= A < B.", hint="Steps are 0-based and B is not included.")
+        raise ConfigError(f"{option} {text!r} is not A:B with whole numbers 0 <= A < B.", hint="Steps are 0-based and B is not included.")
     return int(first), int(last)

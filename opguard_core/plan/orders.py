@@ -34,6 +34,10 @@ class Orders:
         deterministic: Whether to apply the determinism knobs.
         buffer_bytes: Bound on rows in memory, per rank.
         facts: Contract facts that the launcher gathered once for all ranks.
+        plan: Hash of the plan that the run follows; empty without one.
+        end_after: Updates after which the launcher ends the program, or None to let it run. Only for private copies.
+        bare_steps: Unobserved updates that are timed before that.
+        launcher: Process that waits for the program.
         format: Version of this file.
     """
 
@@ -45,12 +49,18 @@ class Orders:
     deterministic: bool = False
     buffer_bytes: int = BUFFER_BYTES
     facts: dict[str, Any] = field(default_factory=dict)
+    plan: str = ""
+    end_after: int | None = None
+    bare_steps: int = 0
+    launcher: int = field(default_factory=os.getpid)
     nonce: str = field(default_factory=lambda: os.urandom(32).hex())
     format: int = PLAN_FORMAT
 
     @property
     def plan_hash(self) -> str:
-        """sha256 of what two runs must share for their traces to be comparable."""
+        """sha256 of what two runs must share for their traces to be comparable: the plan's own, else that of mode and steps."""
+        if self.plan:
+            return self.plan
         shared = {"format": self.format, "mode": self.mode, "steps": self.steps}
         return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()
 

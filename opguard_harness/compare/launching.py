@@ -134,6 +134,11 @@ def _spawn(side: ProgramSide, interpreter: Interpreter, capture: CaptureRequest,
         options += ["--steps", f"{capture.steps[0]}:{capture.steps[1]}"]
     if capture.deterministic:
         options.append("--deterministic")
+    if capture.plan is not None:
+        capture.plan.save(folder / "plan.json")
+        options += ["--plan", str(folder / "plan.json")]
+    if capture.end_after is not None:
+        options += ["--end-after", str(capture.end_after), "--bare-steps", str(capture.bare_steps)]
     core = str(Path(opguard_core.__file__).resolve().parent)
     argv = command_line(side.argv, interpreter.path)
     return Spawn(
@@ -146,6 +151,7 @@ def _spawn(side: ProgramSide, interpreter: Interpreter, capture: CaptureRequest,
         timeout_s=capture.timeout_s,
         label=f"{side.name} side",
         kept=f"What it left is in {kept}." if kept else "",
+        sweep=capture.end_after is not None,
     )
 
 

@@ -68,6 +68,7 @@ class Spawn:
         timeout_s: Seconds it may run; None for no limit.
         label: What messages call it.
         kept: One sentence that says where its output will be, or nothing.
+        sweep: End what is left of its family when it has ended; only for a program in a private copy.
     """
 
     command: Sequence[str]
@@ -79,6 +80,7 @@ class Spawn:
     timeout_s: float | None
     label: str
     kept: str = ""
+    sweep: bool = False
 
 
 async def run_to_end(spawn: Spawn, interrupts: Interrupts, tick: Callable[[float], None]) -> int:
@@ -127,6 +129,8 @@ async def run_to_end(spawn: Spawn, interrupts: Interrupts, tick: Callable[[float
         if process.returncode is None:
             with anyio.CancelScope(shield=True):
                 await _end_family(process, spawn.mark, interrupts)
+    if spawn.sweep:
+        _send(signal.SIGKILL, group=process.pid, pids=[pid for pid, _ in _alive(_family(process.pid, spawn.mark))])
     return process.returncode
 
 

@@ -1,4 +1,4 @@
-"""Tools about runs: what there is, a look before a long run, one observed run."""
+"""Tools about runs: what there is, one observed run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from opguard_harness.errors import InvalidArguments
 from opguard_harness.tools.budget import within
 from opguard_harness.tools.declaration import Next, Result, Tool, Truncated, argument
 
-_LIST_CHARS = 12_000
+_LIST_CHARS = 8_000
 _PROGRAMS = ("python", "python3", "torchrun", "accelerate")
 
 
@@ -59,7 +59,10 @@ class RunGuardedArguments:
     folder: str = argument("Folder the program runs in.")
     command: list[str] = argument("Command line; `python` means the training Python.", ["python", "train.py"], min_length=1)
     python: str = argument("Training Python: a path or a name on PATH; empty looks for one.", "")
-    mode: str = argument("How much is read: verify, full or trusted.", "full", pattern="^(verify|full|trusted)$")
+    mode: str = argument(
+        "How much is read: verify, full, trusted or sentinel; empty: full, or the plan's.", "", pattern="^(verify|full|trusted|sentinel)?$"
+    )
+    plan: str = argument("Plan file of a preflight: fixes mode, steps and determinism; its sites are looked for in the run.", "")
     steps: str = argument("Window A:B of 0-based steps, B not included; empty for all.", "", pattern=r"^(\d+:\d+)?$")
     deterministic: bool = argument("Apply the determinism settings and record them.", False)
     env: list[str] = argument("Variables for the program, each NAME=VALUE.", [])
@@ -73,19 +76,37 @@ class RunGuardedResult(Result):
     exit: int | None
     seconds: float
     contents: dict[str, Any] = field(default_factory=dict)
+    plan: dict[str, Any] | None = None
 
 
 def run_guarded(arguments: RunGuardedArguments) -> RunGuardedResult:
     """Run one program once, in its own folder, under capture."""
+    from opguard_harness.compare.planned import capture_under, section
+    from opguard_harness.compare.request import steps_of
     from opguard_harness.workspace.guarded import capture_once
 
+    capture = capture_under(
+        Path(arguments.plan) if arguments.plan else None,
+        mode=arguments.mode or None,
+        steps=steps_of(arguments.steps),
+        deterministic=arguments.deterministic,
+        python=Path(arguments.python) if arguments.python else None,
+        timeout_s=arguments.timeout_s or None,
+    )
     stored, run, contents = capture_once(
         Path(arguments.folder),
         program(arguments.command),
-        capture_request(arguments),
+        capture,
         env=arguments.env,
     )
     summary = f"Run {stored.name} ended with {run.exit_code} and left {contents['events']} boundaries of {contents['ranks']} rank(s)."
+    plan = None
+    if capture.plan is not None:
+        plan = {"hash": capture.plan.hash, **section(capture.plan, run.trace)}
+        plan.update({name: within(plan[name], _LIST_CHARS) for name in ("moves", "missing")})
+        summary += (
+            f" Of the plan's {plan['sites']} sites {plan['found']} were found, {plan['moved']} moved, {plan['missing_total']} are missing."
+        )
     following = [Next("align", {"reference": stored.name, "suspect": "<another run>"}, "compare it with another run")]
     return RunGuardedResult(
         summary=summary,
@@ -94,42 +115,9 @@ def run_guarded(arguments: RunGuardedArguments) -> RunGuardedResult:
         exit=run.exit_code,
         seconds=round(run.seconds, 3),
         contents=contents,
+        plan=plan,
         next=following,
     )
-
-
-@dataclass(frozen=True)
-class LaunchPreflightArguments:
-    reference: str = argument("Folder of the reference program.")
-    suspect: str = argument("Folder of the suspect program.")
-    command: list[str] = argument("Command line of both; `python` means the training Python.", ["python", "train.py"], min_length=1)
-    python: str = argument("Training Python: a path or a name on PATH; empty looks for one.", "")
-    steps: str = argument("Window A:B of steps to look at.", "0:1", pattern=r"^\d+:\d+$")
-    timeout_s: float = argument("Seconds each side may run; what it left until then is used.", 120.0, gt=0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LaunchPreflightResult(Result):
-    contract: list[dict[str, Any]] = field(default_factory=list)
-    common: dict[str, Any] = field(default_factory=dict)
-    sides: dict[str, Any] = field(default_factory=dict)
-
-
-def launch_preflight(arguments: LaunchPreflightArguments) -> LaunchPreflightResult:
-    """Run the first steps of both sides in private copies; report contract differences and common boundaries."""
-    from opguard_harness.workspace.preflight import preflight
-
-    found = preflight(Path(arguments.reference), Path(arguments.suspect), program(arguments.command), capture_request(arguments))
-    arithmetic = [item for item in found.contract if item["severity"] == "arithmetic"]
-    summary = (
-        f"{found.common['shared']} boundaries are common, {found.common['only_reference']} only in the reference, "
-        f"{found.common['only_suspect']} only in the suspect; {len(found.contract)} contract differences, "
-        f"{len(arithmetic)} of them change arithmetic."
-    )
-    why = "settings that change arithmetic differ: make them equal first" if arithmetic else "both sides look comparable"
-    following = [Next("run_guarded", {"folder": arguments.reference, "command": list(arguments.command)}, why)]
-    contract = within(found.contract, _LIST_CHARS)
-    return LaunchPreflightResult(summary=summary, contract=contract, common=found.common, sides=found.sides, next=following)
 
 
 def program(command: list[str]) -> tuple[str, ...]:
@@ -150,32 +138,7 @@ def program(command: list[str]) -> tuple[str, ...]:
     return tuple(command)
 
 
-def capture_request(arguments: Any) -> Any:
-    """How to observe, from the arguments that the launching tools share."""
-    from opguard_harness.compare.request import CaptureRequest, steps_of
-
-    return CaptureRequest(
-        mode=getattr(arguments, "mode", "full"),
-        steps=steps_of(arguments.steps),
-        deterministic=getattr(arguments, "deterministic", False),
-        python=Path(arguments.python) if arguments.python else None,
-        timeout_s=arguments.timeout_s or None,
-    )
-
-
 TOOLS = (
-    Tool(
-        name="launch_preflight",
-        group="runs",
-        text="Run the first steps of both sides in private copies and say what they share. Use it before a long comparison: "
-        "it lists contract differences by severity and the boundaries that both sides have.",
-        arguments=LaunchPreflightArguments,
-        result=LaunchPreflightResult,
-        run=launch_preflight,
-        read_only=False,
-        destructive=True,
-        open_world=True,
-    ),
     Tool(
         name="run_guarded",
         group="runs",

@@ -11,6 +11,7 @@ import anyio
 from opguard_harness.compare.folders import Results, choose_out
 from opguard_harness.compare.interpreter import find
 from opguard_harness.compare.launching import SideRun, run_side
+from opguard_harness.compare.planned import heavier, require_room
 from opguard_harness.compare.processes import Interrupts
 from opguard_harness.compare.request import CaptureRequest, split_env
 from opguard_harness.compare.sides import ProgramSide
@@ -36,6 +37,7 @@ def capture_once(folder: Path, argv: tuple[str, ...], capture: CaptureRequest, *
     """
     side = ProgramSide("run", existing_folder(folder), argv, split_env(env, "env"), folder)
     final = choose_out(None, [side.folder], "run")
+    require_room(capture.plan, final, sides=[heavier(capture.plan)])
     interpreter = find(capture.python)
     with Results(final) as results, Interrupts() as interrupts:
         kept = results.keep() / "run"

@@ -1,0 +1,107 @@
+"""End a program once the steps that were asked for are recorded. Only for a program in a private copy.
+
+    rank       N counted updates recorded -> closes its trace -> times M updates that nobody observes -> tells, and waits
+    launcher   all ranks have told -> ends the program (SIGTERM, then SIGKILL)
+
+Nothing is cut short: the trace ends at the end of a step and is complete. A program that makes fewer updates ends by itself.
+What it cannot end: a program that never calls an optimizer's ``step``; that is what a time limit is for.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opguard_core.launch import folder
+from opguard_core.launch.child import alive
+from opguard_core.launch.folder import Process
+from opguard_core.plan.orders import PLAN_NAME, Orders
+
+if TYPE_CHECKING:
+    from opguard_core.capture.session import Session
+
+_POLL_S = 0.05
+
+
+class EarlyEnd:
+    """Inside a rank: watches the updates, and holds the program when there were enough.
+
+    Args:
+        run: The run folder.
+        orders: What every rank is asked.
+        session: Counts the updates.
+        stop: Closes the session.
+        tell: Tells the launcher.
+    """
+
+    def __init__(self, run: Path, orders: Orders, session: Session, *, stop: Callable[[], None], tell: Callable[..., None]) -> None:
+        assert orders.end_after is not None
+        self._plan, self._launcher = run / PLAN_NAME, orders.launcher
+        self._end_after, self._bare_steps = orders.end_after, orders.bare_steps
+        self._session, self._stop, self._tell = session, stop, tell
+        self._pid = os.getpid()
+        self._counted: object = None
+        self._last_ns = 0
+        self._bare_ns: list[int] = []
+        self._hook = -1
+
+    def watch(self) -> None:
+        """Be called after every optimizer's step, behind the session's own hook."""
+        from torch.optim import optimizer as optimizers
+
+        self._hook = int(optimizers.register_optimizer_step_post_hook(self._stepped).id)
+
+    def _stepped(self, optimizer: object, args: Any, kwargs: Any) -> None:
+        """An update has ended. Cost: nothing until there were enough."""
+        if os.getpid() != self._pid:
+            return
+        if self._counted is None:
+            if self._session.context.progress.completed < self._end_after:
+                return
+            self._stop()
+            self._counted = optimizer
+        elif optimizer is self._counted:
+            self._bare_ns.append(time.monotonic_ns() - self._last_ns)
+        if len(self._bare_ns) >= self._bare_steps or not self._goes_on_safely():
+            self._hold()
+        self._last_ns = time.monotonic_ns()
+
+    def _goes_on_safely(self) -> bool:
+        """Whether torch's loop over hooks ends with ours: closing the session removed one of them under its feet."""
+        hooks: Any = sys.modules["torch.optim.optimizer"]._global_optimizer_post_hooks
+        return bool(next(reversed(hooks)) == self._hook)
+
+    def _hold(self) -> None:
+        """Tell the launcher and wait for the end; if nobody is there to bring it, end."""
+        self._tell(over=True, bare_ns=self._bare_ns)
+        while self._plan.exists() and alive(self._launcher):
+            time.sleep(_POLL_S)
+        os._exit(0)
+
+
+def watcher(run: Path) -> Callable[[], Sequence[int] | None]:
+    """In the launcher: a function that says whether all ranks have told, as the processes that must end.
+
+    Args:
+        run: The run folder.
+
+    Cost: a look at as many small files as there are processes, a few times a second.
+    """
+
+    def over() -> Sequence[int] | None:
+        processes = folder.read_processes(run)
+        ranks = [process for process in processes if process.get("folder")]
+        world = max((int(process.get("world_size", 1)) for process in ranks), default=1)
+        done = [process for process in ranks if process.get("over")]
+        return [process.pid for process in processes] if len(done) == len(ranks) >= world else None
+
+    return over
+
+
+def bare_times(processes: Sequence[Process]) -> dict[str, list[int]]:
+    """Nanoseconds of the unobserved steps of each rank."""
+    return {str(process.get("rank")): process.get("bare_ns") for process in processes if process.get("bare_ns")}

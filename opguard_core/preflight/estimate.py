@@ -1,0 +1,110 @@
+"""What observing will cost: the time ratio of each mode, the bytes on disk, and whether they fit.
+
+The work of a mode is a weighted sum of what it does in a step (`work.Load`). The weights say how the modes compare; the
+scale comes from the preflight itself, which times observed and unobserved steps of the program in one process:
+
+    ratio(mode) = 1 + (ratio measured - 1) * work(mode) / work(mode measured)
+
+so a faster machine or another device moves the scale, not the comparison. How good it is: `tests/benchmarks/RESULTS.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from opguard_core.ids import SIDES
+from opguard_core.preflight.work import Load, Measured
+
+EVENT_S, TENSOR_S, BYTE_S = 30e-6, 6e-6, 0.25e-9
+"""Seconds of an observed boundary, of a fingerprinted tensor, of a byte read.
+
+Source: least squares over the modes of the programs of `tests/benchmarks/preflight.py`, CPU of RESULTS.md.
+"""
+
+READ_MODES = ("verify", "full", "trusted")
+
+
+@dataclass(frozen=True)
+class ModeCost:
+    """What one mode costs on one side.
+
+    Attributes:
+        ratio: Observed over bare step time, None where bare time is not known.
+        step_s: Seconds of an observed step, None where nothing was timed.
+        added_s: Seconds that observing adds to a step.
+        measured: Whether the ratio is a measurement of this mode or follows from that of another.
+    """
+
+    ratio: float | None
+    step_s: float | None
+    added_s: float
+    measured: bool
+
+
+@dataclass(frozen=True)
+class Disk:
+    """Room for the traces of both sides.
+
+    Attributes:
+        step_bytes: Bytes that one more step adds, both sides.
+        start_bytes: Bytes of set-up, both sides.
+        planned_steps: Steps that will be recorded, None if unknown.
+        needed_bytes: Bytes of both traces, None if the steps are unknown.
+        free_bytes: Room on the disk of the results, less what must stay free.
+        steps_that_fit: Steps until that is full.
+    """
+
+    step_bytes: int
+    start_bytes: int
+    planned_steps: int | None
+    needed_bytes: int | None
+    free_bytes: int
+    steps_that_fit: int
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the planned steps fit; None if their number is unknown."""
+        return None if self.needed_bytes is None else self.needed_bytes <= self.free_bytes
+
+
+def work_s(load: Load, mode: str) -> float:
+    """Seconds that observing one step adds in a mode, by the weights alone."""
+    work = TENSOR_S * load.state_tensors + BYTE_S * load.state_bytes
+    if mode in READ_MODES:
+        work += EVENT_S * load.events + TENSOR_S * load.tensors[mode] + BYTE_S * load.read_bytes[mode]
+    return work
+
+
+def mode_costs(side: Measured, mode: str, modes: tuple[str, ...]) -> dict[str, ModeCost]:
+    """Cost of each mode on one side.
+
+    Args:
+        side: What the preflight measured.
+        mode: The mode it ran in.
+        modes: Modes to estimate.
+    """
+    own = work_s(side.load, mode)
+    added = side.observed_s - side.bare_s if side.observed_s is not None and side.bare_s is not None else None
+    scale = max(added, 0.0) / own if added is not None and own else 1.0
+    costs = {}
+    for name in modes:
+        extra = scale * work_s(side.load, name)
+        step = side.observed_s if name == mode else side.bare_s + extra if side.bare_s is not None else None
+        ratio = step / side.bare_s if step is not None and side.bare_s else None
+        costs[name] = ModeCost(ratio, step, extra, measured=name == mode and side.ratio is not None)
+    return costs
+
+
+def disk(sides: Mapping[str, Measured], planned_steps: int | None, free_bytes: int) -> Disk:
+    """Room for both traces.
+
+    Args:
+        sides: Measurements by side.
+        planned_steps: Steps that will be recorded on each side, or None if unknown.
+        free_bytes: Room on the disk of the results, less what must stay free.
+    """
+    step_bytes, start_bytes = (sum(getattr(sides[side], name) for side in SIDES) for name in ("disk_step_bytes", "disk_start_bytes"))
+    needed = None if planned_steps is None else start_bytes + planned_steps * step_bytes
+    fit = max(0, free_bytes - start_bytes) // max(1, step_bytes)
+    return Disk(step_bytes, start_bytes, planned_steps, needed, free_bytes, fit)
