@@ -29,6 +29,9 @@ MAX_EXPLAINED = 64
 MAX_PER_STORAGE = 8
 """Differing writes remembered per storage that is alive at the end, the latest ones."""
 
+CERTAIN = 3
+"""Confidence of a pair tied by its data path, as the answer names isolated differences."""
+
 _NEVER = np.iinfo(np.int64).max
 
 
@@ -73,6 +76,13 @@ class HarmlessDifferences:
         outputs = index.aligned.outputs
         for side, rows in ((REFERENCE, outputs.left), (SUSPECT, outputs.right)):
             self._remember(side, index, rows[differing], harmless)
+        self._list(harmless)
+
+    def name(self, node: Node, slot: str, origin: str) -> None:
+        """Have a difference named that leaves nothing behind, and whose origin is known."""
+        self._list(Harmless(node, slot, True, CERTAIN, origin))
+
+    def _list(self, harmless: Harmless) -> None:
         if len(self.findings.harmless) >= MAX_LISTED:
             self.findings.harmless_more += 1
         else:

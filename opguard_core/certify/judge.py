@@ -14,6 +14,7 @@ from opguard_core.certify.draws import Draws
 from opguard_core.certify.findings import RankFindings
 from opguard_core.certify.harmless import HarmlessDifferences
 from opguard_core.certify.index import WindowIndex
+from opguard_core.certify.log_reads import is_other_reading
 from opguard_core.certify.matters import GUESS, READ_SINK, Matters, Spread
 from opguard_core.certify.root import RootWalk
 from opguard_core.certify.roots import Node, Root
@@ -142,6 +143,9 @@ class RankJudge:
             if self._is_swallowed(node, slot):
                 continue
             spread = matters.spread(left)
+            if spread.sink == (GUESS, *node.both) and is_other_reading(self.walk.rows, node):
+                self._harmless.name(node, self.walk.output_slot(node), Origin.STRUCTURE)
+                continue
             if spread.sink is None and spread.exhausted:
                 weak.append(("search-exhausted", node))
                 continue
