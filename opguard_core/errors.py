@@ -1,13 +1,14 @@
 """Every error a user can meet, as one tree.
 
     OpGuardError(message, *, slug, hint, **facts)
-      ConfigError            UnknownOption, ConflictingOptions
+      ConfigError            UnknownOption, ConflictingOptions, FilterInvalid
       EnvironmentUnsupported DependencyMissing, ForeignPackage
       PlanError              PlanMismatch
       CaptureError           NothingCaptured, FlushFailed
       TraceFormatError       NotATrace, UnsupportedVersion, CorruptSegment   (path, offset, expected, found)
       EvidenceError          EvidenceNotFound
-      RunError               LaunchFailed, TimedOut, Interrupted
+      RunError               LaunchFailed, TimedOut, Interrupted, ContractStopped
+      StateError             StateDamaged, StateMismatch, StateUnsupported, StateNotRestored
 
 A message says what happened (with values) and why; the hint says what to do. The slug is the stable key that
 documentation, ``--json`` answers and tests use. Before the first step of a training we fail loudly; after it we never
@@ -60,6 +61,13 @@ class UnknownOption(ConfigError):
 
 class ConflictingOptions(ConfigError):
     slug = "conflicting-options"
+
+
+class FilterInvalid(ConfigError):
+    """A benign filter names more or less than one difference, or lacks a reason or evidence."""
+
+    slug = "filter-invalid"
+    hint = "A filter names one place, one operator and one slot, and says why, with evidence from an answer."
 
 
 class EnvironmentUnsupported(OpGuardError):
@@ -146,3 +154,34 @@ class TimedOut(RunError):
 
 class Interrupted(RunError):
     slug = "interrupted"
+
+
+class ContractStopped(RunError):
+    slug = "contract-stopped"
+    hint = "Make the two environments equal, or leave --stop-on-contract out to compare them all the same."
+
+
+class StateError(OpGuardError):
+    """A snapshot cannot be written or read."""
+
+    slug = "state"
+
+
+class StateDamaged(StateError):
+    slug = "state-damaged"
+    hint = "Take another snapshot; this file was changed, cut short, or is no snapshot."
+
+
+class StateMismatch(StateError):
+    slug = "state-mismatch"
+    hint = "Build the program as it was when the snapshot was taken; nothing was changed."
+
+
+class StateUnsupported(StateError):
+    slug = "state-unsupported"
+    hint = "Leave it out, or turn it into plain values and tensors (a `state_dict` of your own)."
+
+
+class StateNotRestored(StateError):
+    slug = "state-not-restored"
+    hint = "Do not train on: start again, and look at that object's `load_state_dict`."

@@ -53,6 +53,27 @@ class SpaceShort(EnvironmentUnsupported):
     hint = "Free some space, or name a folder on another disk with --out."
 
 
+class FiltersDamaged(ConfigError):
+    """A filter file cannot be read, or is not what we wrote."""
+
+    slug = "filters-damaged"
+    hint = "Repair or remove the file; nothing was hidden and nothing was written."
+
+
+class FilterNotFound(ConfigError):
+    """No filter has the id that was named."""
+
+    slug = "filter-not-found"
+    hint = "`opguard-harness filters list` shows them."
+
+
+class FilterRefused(ConfigError):
+    """A new filter names a difference that no filter may hide."""
+
+    slug = "filter-refused"
+    hint = "Follow that difference instead; `opguard-harness call first_difference` shows it."
+
+
 class DemoMissed(RunError):
     """The demo ran but did not find the difference that was planted in it."""
 

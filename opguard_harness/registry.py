@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from opguard_harness.errors import UnknownTool
-from opguard_harness.tools import comparisons, environment, runs, sources
+from opguard_harness.tools import comparisons, environment, filters, preflight, runs, sources
 from opguard_harness.tools.declaration import Tool
 
-TOOLS: tuple[Tool, ...] = (*environment.TOOLS, *runs.TOOLS, *comparisons.TOOLS, *sources.TOOLS)
+TOOLS: tuple[Tool, ...] = (*environment.TOOLS, *preflight.TOOLS, *runs.TOOLS, *comparisons.TOOLS, *filters.TOOLS, *sources.TOOLS)
 
 
 def find(name: str) -> Tool:

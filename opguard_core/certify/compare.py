@@ -9,10 +9,12 @@ from opguard_core.align.ranks import pair_ranks
 from opguard_core.align.timeline import Timeline
 from opguard_core.certify.completeness import Completeness
 from opguard_core.certify.describe import Describer
+from opguard_core.certify.filtered import listed
 from opguard_core.certify.filters import Filter, parse_filters
 from opguard_core.certify.findings import RankFindings
+from opguard_core.certify.hiding import Hiding
 from opguard_core.certify.judge import RankJudge
-from opguard_core.certify.roots import Node
+from opguard_core.certify.sentinel import compare_sentinels, is_sentinel
 from opguard_core.certify.summary import summarise
 from opguard_core.certify.verdict import Verdict
 from opguard_core.trace.reader import Run
@@ -42,12 +44,17 @@ def compare(
 
     Raises:
         TraceFormatError: A trace holds what no trace may hold.
-        ConfigError: The rank map or a filter makes no sense.
+        ConfigError: The rank map makes no sense.
+        FilterInvalid: A filter names more or less than one difference, or lacks a reason or evidence.
 
     Cost: linear in the traces up to the first difference; one window of one rank of each side in memory.
     """
     ranks = pair_ranks(reference.ranks, suspect.ranks, rank_map)
     rules = parse_filters(filters)
+    if is_sentinel(reference) and is_sentinel(suspect):  # state alone, which no filter may hide
+        verdict = compare_sentinels(reference, suspect, ranks, tuple(contract_conflicts))
+        verdict.filters = listed([], rules)
+        return verdict
     total = sum(reference.ranks[a].num_events + suspect.ranks[b].num_events for a, b in ranks.pairs)
     counter = _Counter(progress, total)
     judged = [_judge_rank(reference, suspect, a, b, rules, counter) for a, b in ranks.pairs]
@@ -75,24 +82,9 @@ def _judge_rank(
 ) -> tuple[RankFindings, Describer]:
     timeline = Timeline(reference.ranks[reference_rank], suspect.ranks[rank])
     describer = Describer(timeline, rank)
-
-    def swallow(node: Node, slot: str) -> bool:
-        for rule in rules:
-            if rule.matches(
-                (describer.place(0, node), describer.place(1, node)), (describer.operator(0, node), describer.operator(1, node)), slot
-            ):
-                rule.hits += 1
-                return True
-        return False
-
     findings = RankFindings(rank, reference_rank)
-    RankJudge(timeline, findings, swallow if rules else _keep).run(counter.add)
+    RankJudge(timeline, findings, Hiding(timeline, describer, rules, findings.filtered)).run(counter.add)
     return findings, describer
-
-
-def _keep(node: Node, slot: str) -> bool:
-    del node, slot
-    return False
 
 
 __all__ = ["Progress", "compare"]

@@ -46,6 +46,12 @@ class Describer:
         event = node.right if side == SUSPECT else node.left
         return "" if event is None else self._window(side, node).operator_text(event)
 
+    def shown(self, node: Node, *, side: int = SUSPECT) -> str:
+        """Operator and line of a node in a few words, of the other side where this one has nothing."""
+        place = self.place(side, node) or self.place(1 - side, node)
+        operator = self.operator(side, node) or self.operator(1 - side, node)
+        return f"{operator} at {place.file}:{place.line}" if place is not None else operator
+
     def seq(self, side: int, node: Node) -> int | None:
         """Event number of one side of a node."""
         event = node.right if side == SUSPECT else node.left

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from opguard_core.certify.roots import Node, Root
+from opguard_core.certify.tally import Tally
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,16 @@ class Shares:
         telling: Events with non-trivial results, reference and suspect.
         paired: Of those, events with a partner.
         accounted: Of those, events whose results the other side has as well, by a pair or by content.
+        floating: Matched floating-point results of the model.
+        recast: Of those, results that the other side has in another precision.
     """
 
     window: int
     telling: tuple[int, int]
     paired: tuple[int, int]
     accounted: tuple[int, int]
+    floating: int = 0
+    recast: int = 0
 
 
 @dataclass
@@ -82,7 +87,7 @@ class RankFindings:
         last_seq: Event of the pivot, or the last one looked at, by side.
         banded: Gaps paired in a band only.
         pairs: Pairs over all windows looked at.
-        swallowed: Pairs that filters hid.
+        filtered: What filters hid, and what they were not allowed to hide.
     """
 
     rank: int
@@ -110,4 +115,4 @@ class RankFindings:
     last_seq: list[int] = field(default_factory=lambda: [0, 0])
     banded: int = 0
     pairs: int = 0
-    swallowed: int = 0
+    filtered: Tally = field(default_factory=Tally)

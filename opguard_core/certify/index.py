@@ -11,7 +11,7 @@ from opguard_core.align import slots
 from opguard_core.align.aligned import Aligned
 from opguard_core.align.columns import STATE, Ints, Window, Words
 from opguard_core.align.dataflow import Dataflow
-from opguard_core.align.timeline import SUSPECT
+from opguard_core.align.timeline import REFERENCE, SUSPECT
 
 SURE = 2
 """Least confidence of a pair that may show a difference."""
@@ -74,6 +74,14 @@ class WindowIndex:
         """Indices into `Aligned.outputs` of one pair's outputs that are not the same."""
         return [at for at in self.outputs_of(pair) if self.aligned.outputs.code[at] > slots.LAST_SAME]
 
+    def shown_slots(self, pair: int) -> list[str]:
+        """Names of the slots in which one pair shows a difference: outputs, or what it reads where no output differs."""
+        aligned, window = self.aligned, self.aligned.suspect.window
+        rows = [int(aligned.outputs.right[at]) for at in self.differing_outputs(pair)]
+        if not rows:
+            rows = [int(aligned.inputs.right[at]) for at in self.inputs_of(pair) if aligned.inputs.code[at] > slots.LAST_SAME]
+        return [window.text(int(window.slot[row])) for row in rows]
+
     def flow(self, side: int) -> Dataflow:
         """Dataflow of one side."""
         return self.aligned.suspect if side == SUSPECT else self.aligned.reference
@@ -123,6 +131,10 @@ class WindowIndex:
             2 * int(np.searchsorted(paired, event)) for paired, event in zip(self._ranks, (left, right), strict=True) if event is not None
         ]
         return sum(ranks) if len(ranks) == 2 else 2 * ranks[0] - 1
+
+    def is_blind(self, left: int, right: int) -> bool:
+        """The mode looked, on both sides, at nothing that a pair returned: its results may differ."""
+        return bool(self.window(REFERENCE).blind[left] and self.window(SUSPECT).blind[right])
 
     def is_state(self, side: int, event: int) -> bool:
         """The event is a state boundary."""

@@ -13,6 +13,7 @@ from opguard_core.certify.ambiguity import BY_POSITION, rivals
 from opguard_core.certify.draws import Draws
 from opguard_core.certify.findings import RankFindings
 from opguard_core.certify.harmless import HarmlessDifferences
+from opguard_core.certify.hiding import Hiding
 from opguard_core.certify.index import WindowIndex
 from opguard_core.certify.log_reads import is_other_reading
 from opguard_core.certify.matters import GUESS, READ_SINK, Matters, Spread
@@ -22,9 +23,6 @@ from opguard_core.certify.share import shares
 from opguard_core.certify.statecompare import StateBoundary, compare_state
 from opguard_core.certify.toldlater import told_later
 from opguard_core.ids import Kind, Origin
-
-Swallow = Callable[[Node, str], bool]
-"""Whether a filter hides a differing pair, given its first differing slot."""
 
 MAX_STATE_WALKS = 64
 """Pieces of differing state that are followed to their roots."""
@@ -38,17 +36,16 @@ class RankJudge:
     Args:
         timeline: Its windows.
         findings: Filled while judging.
-        swallow: Benign filters.
+        hiding: Benign filters.
     """
 
-    def __init__(self, timeline: Timeline, findings: RankFindings, swallow: Swallow) -> None:
+    def __init__(self, timeline: Timeline, findings: RankFindings, hiding: Hiding) -> None:
         self.timeline = timeline
         self.findings = findings
         self.walk = RootWalk(timeline)
-        self._swallow = swallow
+        self._hiding = hiding
         self._harmless = HarmlessDifferences(timeline, self.walk.rows, findings)
         self._draws = Draws(timeline)
-        self._swallowed: set[Node] = set()
         self._held: list[Root] = []
         self._held_since: int | None = None
         self._steps: Iterator[Step] = iter(())
@@ -140,7 +137,7 @@ class RankJudge:
             differing = index.differing_outputs(pair)
             window = aligned.suspect.window
             slot = window.text(int(window.slot[aligned.outputs.right[differing[0]]])) if differing else ""
-            if self._is_swallowed(node, slot):
+            if self._hiding.hides(node, index.shown_slots(pair)):
                 continue
             spread = matters.spread(left)
             if spread.sink == (GUESS, *node.both) and is_other_reading(self.walk.rows, node):
@@ -160,8 +157,9 @@ class RankJudge:
             found = self.walk.from_pair(node)
             if not found:
                 weak.append(("search-exhausted", node))
-            roots = [root for root in self._unfiltered(found) if root.node not in doubtful]
-            weak += [("filtered-difference", root.node) for root in found if root.node in self._swallowed][:1]
+            kept, hidden = self._unfiltered(found)
+            roots = [root for root in kept if root.node not in doubtful]
+            weak += [("filtered-difference", root.node) for root in hidden[:1]]
             if roots and self._is_shifted_draw(matters, left, spread, roots[0]):
                 continue
             if roots and self._is_told_only(matters, left, spread, roots[0]):
@@ -194,7 +192,7 @@ class RankJudge:
             spread = Spread(sink=sink)
             if self._weakness(index, matters, left, index.differing_outputs(int(index.pair_of[left])), spread):
                 continue
-            found = self._unfiltered(self.walk.from_pair(node))
+            found, _ = self._unfiltered(self.walk.from_pair(node))
             if not found or self.walk.rows.order(found[0].node) >= self.walk.rows.order(roots[0].node):
                 continue
             if not (self._is_told_only(matters, left, spread, found[0]) or self._is_shifted_draw(matters, left, spread, found[0])):
@@ -257,20 +255,17 @@ class RankJudge:
             roots += self.walk.from_slots(Node(number, slot.left_event, slot.right_event), slot.left, slot.right)
         if counted and not roots:
             self.findings.weak.append(("search-exhausted", Node(number, counted[0].left_event, counted[0].right_event)))
-        kept = self._unfiltered(roots)
-        self.findings.weak += [("filtered-difference", root.node) for root in roots if root.node in self._swallowed][:1]
+        kept, hidden = self._unfiltered(roots)
+        self.findings.weak += [("filtered-difference", root.node) for root in hidden[:1]]
         return sorted(kept, key=lambda root: self.walk.rows.order(root.node))
 
-    def _is_swallowed(self, node: Node, slot: str) -> bool:
-        """A filter hides the difference at a node; each node counts as one hit."""
-        if node not in self._swallowed and self._swallow(node, slot):
-            self._swallowed.add(node)
-            self.findings.swallowed += 1
-        return node in self._swallowed
-
-    def _unfiltered(self, roots: list[Root]) -> list[Root]:
-        """Roots that no filter hides; what follows from a hidden one cannot be told from it, and is not called equal."""
-        return [root for root in roots if not self._is_swallowed(root.node, root.slot)]
+    def _unfiltered(self, roots: list[Root]) -> tuple[list[Root], list[Root]]:
+        """Roots that no filter hides, and the others; what follows from a hidden one is not called equal."""
+        kept: list[Root] = []
+        hidden: list[Root] = []
+        for root in roots:
+            (hidden if self._hiding.hides(root.node, self.walk.shown_slots(root)) else kept).append(root)
+        return kept, hidden
 
     # -- counting ------------------------------------------------------------------------------------------------------
 

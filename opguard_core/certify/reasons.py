@@ -47,7 +47,7 @@ _TEXTS: dict[str, tuple[str, str]] = {
     ),
     "plan-mismatch": (
         "The sides were recorded under different plans: {detail}.",
-        "Capture both sides with the same mode and steps.",
+        "Capture both sides with the same mode and steps, or both with the same `--plan FILE`.",
     ),
     "contract-conflict": (
         "An operator gives other results for equal inputs, and the sides differ in settings that change arithmetic: {detail}.",
@@ -77,6 +77,20 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "There is no record of parameters and optimizer state at the end of step {step} of the {side}.",
         "Let the run finish that step; a run without an optimizer has no state boundary.",
     ),
+    "state-differs": (
+        "The state of rank {rank} differs for the first time at the end of step {step} ({kinds}); a sentinel trace holds no operators "
+        "that could say where.",
+        "Compare the programs with `--mode sentinel`, which replays that step, or with `--mode verify --steps {first}:{end}`.",
+    ),
+    "state-reordered": (
+        "From step {step} on the state of rank {rank} holds the same elements in another order ({kinds}): another layout, or a "
+        "permutation; a sentinel trace cannot tell.",
+        "Compare the programs with `--mode verify --steps {first}:{end}`.",
+    ),
+    "not-reproduced": (
+        "{what}, and the replay of steps {first} to {last} of both sides did not show it: {detail}",
+        "{fix}",
+    ),
     "state-unmatched": (
         "Parameters without a counterpart at the end of step {step}: only in the reference {reference}, only in the suspect {suspect}.",
         "Compare programs with the same parameters, or map the names.",
@@ -98,8 +112,25 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "Remove the filter, or remove the difference itself from one side.",
     ),
     "filters-too-wide": (
-        "Filters swallowed {share:.1%} of all pairs, more than 5 %.",
-        "Make the filters narrower.",
+        "Filters hide {share:.1%} of all pairs, more than 5 %; what is left does not carry a verdict.",
+        "Remove filters, or remove what they hide from one side.",
+    ),
+    "filter-refused": (
+        "Filter {id} names {what}, which no filter may hide: {place}. It was judged as if that filter did not exist.",
+        "Remove the filter and follow that difference.",
+    ),
+    "precision-policy": (
+        "{share:.0%} of the model's results have another precision on the other side: two precision policies, whose bits cannot agree. "
+        + "The place is the first cast, not the place of a bug.",
+        "Compare programs with the same precision (default dtype, autocast, casts of model and data), or expect this answer.",
+    ),
+    "unseeded": (
+        "The default generator of torch has another seed on each side ({reference} and {suspect}), so what is drawn from it differs.",
+        "Call torch.manual_seed with the same number on both sides, and seed `random`, numpy and loader workers where they are used.",
+    ),
+    "runs-differ": (
+        "Both sides are the same program with the same settings, as far as those were recorded, and it does not agree with itself: {what}.",
+        "{hint}",
     ),
 }
 

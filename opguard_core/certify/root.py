@@ -51,11 +51,13 @@ class Walk:
         queue: Nodes to look at, with the pair whose input led there and that input's slot.
         seen: Nodes looked at, each with that pair.
         roots: What was found.
+        unseen: Differing inputs whose producers the mode did not look into.
     """
 
     queue: deque[tuple[Node, Source | None]] = field(default_factory=deque)
     seen: dict[Node, Node | None] = field(default_factory=dict)
     roots: list[Root] = field(default_factory=list)
+    unseen: list[Source] = field(default_factory=list)
 
     def push(self, node: Node, source: Source | None) -> None:
         """Look at a node later, once."""
@@ -92,11 +94,15 @@ class RootWalk:
             if len(walk.seen) > MAX_NODES:
                 return []
             node, source = walk.queue.popleft()
-            if node.is_pair:
+            if node.is_pair and self.rows.index(node.window).is_blind(*node.both):
+                self._blind(walk, node)
+            elif node.is_pair:
                 self._pair(walk, node, walk.seen[node])
             else:
                 assert source is not None, "only an input leads to work that one side does alone"
                 self._lone(walk, node, source)
+        if not walk.roots and walk.unseen:
+            walk.roots.append(self._unlooked(min(walk.unseen, key=lambda source: self.rows.order(source.consumer))))
         if not walk.roots:  # a circle: the same updates in another order
             first = min(walk.seen, key=self.rows.order)
             walk.roots.append(Root(first, Origin.STRUCTURE, self.output_slot(first), consumer=walk.seen[first]))
@@ -161,6 +167,15 @@ class RootWalk:
             rows = [*outputs.right[outputs.code > slots.LAST_SAME].tolist(), *rows]
         return window.text(int(window.slot[rows[0]])) if rows else ""
 
+    def shown_slots(self, root: Root) -> list[str]:
+        """Names of the slots in which a root shows its difference: all outputs that differ, where it is an output that does."""
+        if not root.node.is_pair:
+            return [root.slot]
+        window = self._windows(root.node)[SUSPECT]
+        outputs = self._matched(root.node, outputs=True)
+        names = [window.text(int(window.slot[row])) for row in outputs.right[outputs.code > slots.LAST_SAME].tolist()]
+        return names if root.slot in names else [root.slot]
+
     # -- one differing input -------------------------------------------------------------------------------------------
 
     def _input(self, walk: Walk, node: Node, left_row: int, right_row: int) -> None:
@@ -200,7 +215,10 @@ class RootWalk:
                 continue
             left.remove(row)
             right.remove(partner)
-            if self.rows.differs(row):
+            unseen = self._may_differ(row, partner)
+            if unseen:
+                walk.unseen.append(source)
+            if self.rows.differs(row) or unseen:
                 walk.push(Node(row.window, self.rows.event(row), self.rows.event(partner)), source)
                 moved = True
         if any(self.rows.comes_later(row, node) for row in (*left, *right)):
@@ -214,6 +232,52 @@ class RootWalk:
                 self._follow(walk, source, row)
         elif not moved:
             walk.roots.append(self._stale(walk, source))
+
+    # -- operators that mode `trusted` did not look into ---------------------------------------------------------------
+
+    def _may_differ(self, left: Row, right: Row) -> bool:
+        """Matched results of a pair that the mode trusts: nobody looked."""
+        if left.window != right.window:
+            return False
+        return self.rows.index(left.window).is_blind(self.rows.event(left), self.rows.event(right))
+
+    def _blind(self, walk: Walk, node: Node) -> None:
+        """A pair that nobody looked into: what it visibly does differently, else on through what it reads.
+
+        Only inside its own window: what an earlier window left was compared at that window's end.
+        """
+        left, right = node.both
+        r, s = self._windows(node)
+        inputs, outputs = self._matched(node, outputs=False), self._matched(node, outputs=True)
+        differing = np.flatnonzero(inputs.code > slots.LAST_SAME).tolist()
+        for at in differing:
+            self._input(walk, node, int(inputs.left[at]), int(inputs.right[at]))
+        if differing:
+            return
+        for at in np.flatnonzero(inputs.code == slots.UNKNOWN).tolist():
+            rows = Row(REFERENCE, node.window, int(inputs.left[at])), Row(SUSPECT, node.window, int(inputs.right[at]))
+            producers = [self.timeline.producers(row)[0] for row in rows]
+            for row in producers[REFERENCE]:
+                partner = self.rows.counterpart(row) if row.window == node.window else None
+                if partner is not None and partner in producers[SUSPECT] and (self.rows.differs(row) or self._may_differ(row, partner)):
+                    walk.push(Node(row.window, self.rows.event(row), self.rows.event(partner)), Source(node, "", rows, producers))
+        visible = [
+            (r.op[left] != s.op[right], Origin.STRUCTURE),
+            ((r.dtype[outputs.left] != s.dtype[outputs.right]).any(), Origin.DTYPE),
+            (r.args[left] != s.args[right], Origin.ARGUMENT),
+        ]
+        origin = next((origin for holds, origin in visible if holds), None)
+        if origin is not None:
+            walk.roots.append(Root(node, origin, self.output_slot(node), (str(Origin.OPERATOR), str(Origin.MUTATED)), walk.seen[node]))
+
+    def _unlooked(self, source: Source) -> Root:
+        """The first place that was looked at and differs; what made its input was trusted."""
+        node, near = source.consumer, self._producer_nodes(source.producers)
+        doubts = (str(Origin.OPERATOR), str(Origin.MUTATED))
+        if self.rows.index(node.window).is_state(REFERENCE, node.both[0]):
+            last = self._unstored(source.producers) or node
+            return Root(last, Origin.UNOBSERVED_PRODUCER, source.slot, doubts, node, near)
+        return Root(node, Origin.UNOBSERVED_PRODUCER, source.slot, doubts, None, near)
 
     def _both(self, walk: Walk, source: Source, left: Row, right: Row) -> None:
         """Each side's value comes from an operator whose result the other side does not have."""

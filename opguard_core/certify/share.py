@@ -6,10 +6,13 @@ import numpy as np
 
 from opguard_core.align import slots
 from opguard_core.align.aligned import Aligned
-from opguard_core.align.columns import DATA_PHASE
+from opguard_core.align.columns import DATA_PHASE, PHASES
 from opguard_core.align.timeline import REFERENCE, SUSPECT
 from opguard_core.certify.findings import Shares
 from opguard_core.certify.index import WindowIndex
+from opguard_core.ids import Phase
+
+_MODEL_PHASES = [PHASES.index(phase) for phase in (Phase.FORWARD, Phase.RECOMPUTE, Phase.BACKWARD)]
 
 
 def shares(aligned: Aligned, index: WindowIndex) -> Shares:
@@ -34,7 +37,17 @@ def shares(aligned: Aligned, index: WindowIndex) -> Shares:
         telling.append(int(has_result.sum()))
         paired.append(int((has_result & (partner >= 0)).sum()))
         accounted.append(int((has_result & ~unaccounted).sum()))
-    return Shares(aligned.reference.window.number, _two(telling), _two(paired), _two(accounted))
+    return Shares(aligned.reference.window.number, _two(telling), _two(paired), _two(accounted), *_recast(aligned))
+
+
+def _recast(aligned: Aligned) -> tuple[int, int]:
+    """Matched floating-point results of the model, and how many of them have another precision on the other side."""
+    left, right, outputs = aligned.reference.window, aligned.suspect.window, aligned.outputs
+    counted = np.isin(left.phase[left.event[outputs.left]], _MODEL_PHASES)
+    a, b = left.dtype[outputs.left[counted]], right.dtype[outputs.right[counted]]
+    floating = [number for number in np.unique(np.concatenate([a, b])).tolist() if "float" in left.text(number)]
+    both = np.isin(a, floating) & np.isin(b, floating)
+    return int(both.sum()), int((a[both] != b[both]).sum())
 
 
 def _two(numbers: list[int]) -> tuple[int, int]:

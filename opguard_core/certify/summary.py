@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from opguard_core.certify import caveats, filtered
+from opguard_core.certify.candidates import UNRESOLVED, WEAK, candidates
 from opguard_core.certify.completeness import Completeness
 from opguard_core.certify.describe import Describer
-from opguard_core.certify.filters import MAX_SHARE, Filter
+from opguard_core.certify.filters import Filter
 from opguard_core.certify.findings import Harmless, RankFindings
 from opguard_core.certify.reasons import reason
-from opguard_core.certify.roots import Node, Root
+from opguard_core.certify.roots import Root
 from opguard_core.certify.verdict import Pivot, Place, Reason, Verdict, VerdictWord
 from opguard_core.ids import Origin
 
@@ -30,7 +32,7 @@ def summarise(judged: Judged, completeness: Completeness, rules: list[Filter]) -
     diverged = [(found, words) for found, words in judged if found.pivot]
     firsts = sorted(((_pivot_key(found), found, words) for found, words in diverged), key=lambda entry: entry[0])
     pivots = [_pivot(found, words) for _, found, words in firsts]
-    reasons = [*completeness.before_difference(), *_filters(judged, rules), *_ambiguous(firsts)]
+    reasons = [*completeness.before_difference(), *filtered.too_wide(judged), *_ambiguous(firsts)]
     reasons += completeness.unexplained({pivot.origin for pivot in pivots[:1]})
     word: VerdictWord
     if pivots and not reasons:
@@ -41,11 +43,17 @@ def summarise(judged: Judged, completeness: Completeness, rules: list[Filter]) -
         reasons += [*_weak(judged), *_unresolved(judged), *completeness.whole()]
         word = "inconclusive" if reasons else "identical"
     findings = [found for found, _ in judged]
-    reasons += _limits(findings)
+    open_ends = candidates(judged) if word == "inconclusive" else []
+    about = pivots[0].origin if pivots else next((entry["origin"] for entry in open_ends if entry["reason"] == UNRESOLVED), "")
+    if about:
+        reasons += caveats.reproducibility(completeness, about)
+    if firsts:
+        reasons += caveats.precision(firsts[0][1])
+    reasons += [*filtered.refusals(judged, rules), *_limits(findings)]
     return Verdict(
         verdict=word,
         mode=_mode(completeness),
-        scope=_scope(completeness, findings),
+        scope=_scope(completeness, findings, word),
         pivot=pivots[0] if word == "diverged" else None,
         isolated=_isolated(judged),
         rank_firsts=pivots,
@@ -54,10 +62,11 @@ def summarise(judged: Judged, completeness: Completeness, rules: list[Filter]) -
             "tensors": sum(found.prefix.tensors for found in findings),
             "bytes": sum(found.prefix.bytes for found in findings),
         },
-        compared=_compared(completeness, findings),
+        compared={**_compared(completeness, findings), **({"filtered": filtered.totals(judged)} if rules else {})},
         coverage=completeness.facts(),
-        filters=[{"id": rule.id, "hits": rule.hits} for rule in rules],
+        filters=filtered.listed(judged, rules),
         reasons=_distinct(reasons),
+        candidates=open_ends,
     )
 
 
@@ -79,7 +88,7 @@ def _ambiguous(firsts: list[tuple[tuple[int, int, int], RankFindings, Describer]
     places = {(words.place(0, node), words.place(1, node)): node for node in reversed(nodes)}
     if len(places) < 2:
         return []
-    shown = dict.fromkeys(f"{_shown(words, node)} against {_shown(words, node, side=0)}" for node in places.values())
+    shown = dict.fromkeys(f"{words.shown(node)} against {words.shown(node, side=0)}" for node in places.values())
     return [reason("ambiguous-pivot", place="; ".join(list(shown)[:4]))]
 
 
@@ -103,15 +112,20 @@ def _isolated(judged: Judged) -> list[Pivot]:
 def _weak(judged: Judged) -> list[Reason]:
     reasons = []
     for found, words in judged:
-        for slug in ("low-confidence", "auxiliary-output", "search-exhausted", "filtered-difference"):
+        for slug in WEAK:
             node = next((node for weak, node in found.weak if weak == slug), None)
             if node is not None:
-                reasons.append(reason(slug, place=_shown(words, node)))
+                reasons.append(reason(slug, place=words.shown(node)))
     return reasons
 
 
 def _unresolved(judged: Judged) -> list[Reason]:
-    return [reason("unresolved-difference", place=_shown(words, found.unresolved[0].node)) for found, words in judged if found.unresolved]
+    reasons = []
+    for found, words in judged:
+        for item in found.unresolved[:1]:
+            origin = f" (origin: {item.origin})" if item.origin else ""
+            reasons.append(reason(UNRESOLVED, place=f"{words.shown(item.node)}{origin}"))
+    return reasons
 
 
 def _limits(findings: list[RankFindings]) -> list[Reason]:
@@ -120,47 +134,27 @@ def _limits(findings: list[RankFindings]) -> list[Reason]:
     return [reason("narrowed-search", count=banded)] if banded else []
 
 
-def _filters(judged: Judged, rules: list[Filter]) -> list[Reason]:
-    pairs, swallowed = (sum(getattr(found, name) for found, _ in judged) for name in ("pairs", "swallowed"))
-    if rules and pairs and swallowed / pairs > MAX_SHARE:
-        return [reason("filters-too-wide", share=swallowed / pairs)]
-    return []
-
-
-def _shown(words: Describer, node: Node, *, side: int = 1) -> str:
-    place = words.place(side, node) or words.place(1 - side, node)
-    operator = words.operator(side, node) or words.operator(1 - side, node)
-    return f"{operator} at {place.file}:{place.line}" if place is not None else operator
-
-
 def _mode(completeness: Completeness) -> str:
     modes = [run.ranks[rank].manifest.mode for run in (completeness.reference, completeness.suspect) for rank in sorted(run.ranks)]
-    order = ("trusted", "full", "verify")
+    order = ("sentinel", "trusted", "full", "verify")
     known = [mode for mode in modes if mode in order]
     return min(known, key=order.index) if known else "full"
 
 
-def _scope(completeness: Completeness, findings: list[RankFindings]) -> dict[str, Any]:
+def _scope(completeness: Completeness, findings: list[RankFindings], word: VerdictWord) -> dict[str, Any]:
     windows = sorted({window for found in findings for window in found.windows})
+    speaks_for = caveats.determinism(completeness)
     return {
         "ranks": len(completeness.ranks.pairs),
         "steps": [windows[0], windows[-1] + 1] if windows else None,
         "devices": sorted({str(contract.get("device.name") or "cpu") for contract in _contracts(completeness)}),
-        "determinism": _determinism(completeness),
+        "determinism": speaks_for,
+        **({"limit": caveats.LIMITS[speaks_for]} if word == "identical" else {}),
     }
 
 
 def _contracts(completeness: Completeness) -> list[dict[str, Any]]:
     return [trace.manifest.contract for run in (completeness.reference, completeness.suspect) for trace in run.ranks.values()]
-
-
-def _determinism(completeness: Completeness) -> str:
-    """What an `identical` speaks for: the same program run again, or two programs that ought to compute the same."""
-    programs = [
-        {str((trace.manifest.contract.get("source.tree"), trace.manifest.contract.get("run.argv"))) for trace in run.ranks.values()}
-        for run in (completeness.reference, completeness.suspect)
-    ]
-    return "run-to-run" if programs[0] == programs[1] else "cross-stack"
 
 
 def _compared(completeness: Completeness, findings: list[RankFindings]) -> dict[str, Any]:

@@ -83,3 +83,5 @@ class Verdict:
     coverage: dict[str, Any]
     filters: list[dict[str, Any]]
     reasons: list[Reason]
+    located: dict[str, Any] | None = None  # mode sentinel: the first step whose state differs, and which kinds of state
+    candidates: list[dict[str, Any]] = field(default_factory=list)  # boundaries that the reasons of `inconclusive` speak about

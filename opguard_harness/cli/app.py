@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import typer
 from typer.main import get_command
 
-from opguard_harness.cli import call, compare, demo, doctor, help_pages, tools, trace
+from opguard_harness.cli import call, compare, demo, doctor, filters, help_pages, preflight, tools, trace
 from opguard_harness.cli.outcome import Outcome
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app = typer.Typer(
 )
 for name, command, text in (
     ("compare", compare.compare, compare.HELP),
+    ("preflight", preflight.preflight, preflight.HELP),
     ("doctor", doctor.doctor, doctor.HELP),
     ("trace", trace.trace, trace.HELP),
     ("demo", demo.demo, demo.HELP),
@@ -27,6 +28,7 @@ for name, command, text in (
     ("explain", help_pages.explain, help_pages.HELP),
 ):
     app.command(name, help=text)(command)
+app.add_typer(filters.app, name="filters", help=filters.HELP)
 
 
 @app.callback(invoke_without_command=True)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from opguard_harness.answer.plain import dumps
 from opguard_harness.cli.outcome import Outcome
+
+if TYPE_CHECKING:
+    from opguard_core.certify.filters import Filter
 
 HELP = """Run the same command in both folders under observation and say where they first differ.
 
@@ -24,36 +28,59 @@ def compare(
     suspect_args: str = typer.Option("", metavar="WORDS", help="Words appended to the suspect's command line."),
     reference_env: list[str] = typer.Option([], metavar="K=V", help="Variable for the reference; may be repeated."),
     suspect_env: list[str] = typer.Option([], metavar="K=V", help="Variable for the suspect; may be repeated."),
-    mode: str = typer.Option("full", metavar="verify|full|trusted", help="How much is read: verify proves most, trusted costs least."),
+    mode: str = typer.Option(
+        None,
+        metavar="verify|full|trusted|sentinel",
+        help="How much is read: verify proves most, trusted less; sentinel finds the step of a long run and replays it. Default: full.",
+        show_default=False,
+    ),
+    plan: str = typer.Option("", metavar="FILE", help="Plan of a preflight: fixes mode, steps and knobs, and is looked for in both runs."),
     steps: str = typer.Option("", metavar="A:B", help="Observe these 0-based steps, B not included."),
+    narrow: bool = typer.Option(False, "--narrow", help="Replay, in private copies and mode verify, the step that the answer leaves open."),
     deterministic: bool = typer.Option(False, "--deterministic", help="Apply the determinism settings in both programs and record them."),
     python: str = typer.Option("", metavar="PATH", help="Interpreter with torch that runs the programs."),
     timeout: float = typer.Option(None, metavar="S", help="Seconds each side may run.", show_default=False),
     out: str = typer.Option("", metavar="DIR", help="Folder for the results: absent or empty, outside both sides."),
+    filters: str = typer.Option("", metavar="FILE", help="Apply the benign filters of this file, see `opguard-harness filters`."),
     as_json: bool = typer.Option(False, "--json", help="Print the answer as one JSON object."),
 ) -> Outcome:
     """Translate options into a request, and the answer into text."""
     from opguard_harness.compare import pipeline
-    from opguard_harness.compare.request import CaptureRequest, CompareRequest, SideRequest, split_env, split_words, steps_of
-    from opguard_harness.errors import UsageError
+    from opguard_harness.compare.planned import capture_under
+    from opguard_harness.compare.request import CompareRequest, named_sides, steps_of
     from opguard_harness.report.progress import Progress
     from opguard_harness.report.short import short_answer
 
-    if not reference and not reference_commit:
-        raise UsageError("Missing option --reference: name the side that is right.", hint="See `opguard-harness compare --help`.")
+    sides = named_sides(
+        reference,
+        suspect,
+        reference_commit=reference_commit,
+        words=(reference_args, suspect_args),
+        env=(reference_env, suspect_env),
+    )
     request = CompareRequest(
-        reference=SideRequest(
-            Path(reference or suspect),
-            split_words(reference_args, "--reference-args"),
-            split_env(reference_env, "--reference-env"),
-            reference_commit,
-        ),
-        suspect=SideRequest(Path(suspect), split_words(suspect_args, "--suspect-args"), split_env(suspect_env, "--suspect-env")),
-        capture=CaptureRequest(
-            mode=mode, steps=steps_of(steps), deterministic=deterministic, python=Path(python) if python else None, timeout_s=timeout
+        *sides,
+        capture=capture_under(
+            Path(plan) if plan else None,
+            mode=mode,
+            steps=steps_of(steps),
+            deterministic=deterministic,
+            python=Path(python) if python else None,
+            timeout_s=timeout,
         ),
         argv=tuple(argv) if argv else None,
         out=Path(out) if out else None,
+        narrow=narrow,
+        filters=_filters(filters),
     )
     answer = pipeline.compare(request, Progress())
     return Outcome(dumps(answer) if as_json else "\n".join(short_answer(answer)), verdict=answer["verdict"])
+
+
+def _filters(name: str) -> tuple[Filter, ...]:
+    """The filters of the file that was named; read before anything runs."""
+    if not name:
+        return ()
+    from opguard_harness.workspace.filter_file import filter_path, read_filters
+
+    return tuple(read_filters(filter_path(name), required=True))

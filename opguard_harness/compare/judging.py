@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from opguard_core.certify.answer import to_dict
 from opguard_core.certify.compare import compare as certify
+from opguard_core.certify.filters import Filter
 from opguard_core.contract.compare import Difference, compare_ranks
 from opguard_core.ids import SIDES
 from opguard_core.trace.reader import Run
@@ -18,7 +20,9 @@ from opguard_harness.report.progress import Progress
 OWN_REASONS = frozenset({"exit-codes-differ"})
 
 
-def judge(reference: SideRun, suspect: SideRun, steps: tuple[int, int] | None, progress: Progress) -> dict[str, Any]:
+def judge(
+    reference: SideRun, suspect: SideRun, steps: tuple[int, int] | None, progress: Progress, filters: Iterable[Filter] = ()
+) -> dict[str, Any]:
     """Compare two traces.
 
     Args:
@@ -26,6 +30,7 @@ def judge(reference: SideRun, suspect: SideRun, steps: tuple[int, int] | None, p
         suspect: The suspect's run.
         steps: The window that was asked for, half open, or None.
         progress: Where to say how far the comparison is.
+        filters: Benign differences somebody declared.
 
     Returns:
         The answer, less ``trace`` and the seconds of the runs.
@@ -46,7 +51,8 @@ def judge(reference: SideRun, suspect: SideRun, steps: tuple[int, int] | None, p
         progress.tick(f"{what}: {done} of {total} events")
 
     try:
-        verdict = certify(*runs, progress=tick, contract_conflicts=[item.key for item in contract if item.severity == "arithmetic"])
+        conflicts = [item.key for item in contract if item.severity == "arithmetic"]
+        verdict = certify(*runs, progress=tick, filters=filters, contract_conflicts=conflicts)
     finally:
         progress.done()
     answer = to_dict(verdict)

@@ -10,21 +10,29 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from opguard_core.errors import Interrupted
+from opguard_core.ids import SENTINEL
 from opguard_harness.answer.plain import dumps, plain
 from opguard_harness.answer.schema import checked
 from opguard_harness.compare.folders import Results, choose_out, scratch
 from opguard_harness.compare.interpreter import Interpreter, find, refuse_foreign
 from opguard_harness.compare.launching import SideRun, run_side
+from opguard_harness.compare.locate import locate
+from opguard_harness.compare.narrow import narrow, offer
+from opguard_harness.compare.planned import add_plan, require_room
 from opguard_harness.compare.processes import Interrupts
+from opguard_harness.compare.replay import Pristine, Replayer, keep_pristine
 from opguard_harness.compare.request import CaptureRequest, CompareRequest
 from opguard_harness.compare.sides import ProgramSide, Side, TraceSide, resolve
 from opguard_harness.doctor.probe import foreign_owners
 from opguard_harness.report.progress import Progress
+
+if TYPE_CHECKING:
+    from opguard_core.certify.filters import Filter
 
 ANSWER_FILE = "answer.json"
 
@@ -46,18 +54,44 @@ def compare(request: CompareRequest, progress: Progress) -> dict[str, Any]:
     refuse_foreign(foreign_owners(), sys.executable)
     with scratch("compare", [request.reference.folder, request.suspect.folder]) as temporary:
         sides = resolve(request, temporary)
+        again = keep_pristine(sides, temporary) if request.narrow or request.capture.mode == SENTINEL else None
         final = choose_out(request.out, [side.origin if isinstance(side, ProgramSide) else side.trace for side in sides])
         _say_what_is_ignored(request, sides, progress)
+        require_room(request.capture.plan, final, sides=[side.name for side in sides if isinstance(side, ProgramSide)])
         interpreter = _interpreter(sides, request.capture, progress)
         with Results(final) as results:
             runs = _run_all(sides, interpreter, request.capture, results, progress)
             progress.say("comparing the traces")
-            answer = _judge(runs, results.partial, final, request.capture.steps, progress)
+            answer = _judge(runs, results.partial, final, request.capture.steps, progress, request.filters)
+            answer = _look_again(answer, request, again, interpreter, results, progress)
+            add_plan(answer, request.capture.plan, runs)
             answer["seconds"]["total"] = round(time.monotonic() - began, 3)
             checked(answer)
             (results.partial / ANSWER_FILE).write_text(dumps(answer, indent=1) + "\n", "ascii")
             results.finish()
     return answer
+
+
+def _look_again(
+    answer: dict[str, Any],
+    request: CompareRequest,
+    again: Pristine | None,
+    interpreter: Interpreter | None,
+    results: Results,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Replay the step that a sentinel found, or that the answer leaves open if that was asked for."""
+    replayer = None
+    if again is not None:
+        replayer = Replayer(
+            again,
+            request.capture,
+            run=lambda sides, capture, name: _run_all(sides, interpreter, capture, results, progress, below=name),
+            judge=lambda runs, steps: _judge(runs, results.partial, results.final, steps, progress, request.filters),
+            say=progress.say,
+        )
+    answer = locate(answer, replayer)
+    return narrow(answer, replayer) if request.narrow else offer(answer)
 
 
 def _say_what_is_ignored(request: CompareRequest, sides: tuple[Side, Side], progress: Progress) -> None:
@@ -82,9 +116,16 @@ def _interpreter(sides: tuple[Side, Side], capture: CaptureRequest, progress: Pr
 
 
 def _run_all(
-    sides: tuple[Side, Side], interpreter: Interpreter | None, capture: CaptureRequest, results: Results, progress: Progress
+    sides: tuple[Side, Side],
+    interpreter: Interpreter | None,
+    capture: CaptureRequest,
+    results: Results,
+    progress: Progress,
+    below: str = "",
 ) -> tuple[SideRun, SideRun]:
-    """Run what is to be run, one side after the other."""
+    """Run what is to be run, one side after the other; results lie below ``below`` in the result folder."""
+    base = results.partial / below
+    base.mkdir(mode=0o700, exist_ok=True)
 
     async def both(interrupts: Interrupts) -> list[SideRun]:
         runs = []
@@ -93,8 +134,8 @@ def _run_all(
                 runs.append(SideRun(side.name, side.trace, None, 0.0))
                 continue
             assert interpreter is not None, "a program side has an interpreter"
-            kept = results.keep() / side.name
-            folder = results.partial / side.name
+            kept = results.keep() / below / side.name
+            folder = base / side.name
             runs.append(await run_side(side, interpreter, capture, folder, kept=kept, interrupts=interrupts, progress=progress))
         return runs
 
@@ -106,12 +147,17 @@ def _run_all(
 
 
 def _judge(
-    runs: tuple[SideRun, SideRun], partial_dir: Path, final: Path, steps: tuple[int, int] | None, progress: Progress
+    runs: tuple[SideRun, SideRun],
+    partial_dir: Path,
+    final: Path,
+    steps: tuple[int, int] | None,
+    progress: Progress,
+    filters: tuple[Filter, ...],
 ) -> dict[str, Any]:
     """Have the traces judged and add what the runs tell."""
     from opguard_harness.compare.judging import judge  # the readers of traces cost a second to import
 
-    answer: dict[str, Any] = plain(judge(*runs, steps, progress))
+    answer: dict[str, Any] = plain(judge(*runs, steps, progress, filters))
     answer["trace"] = {run.name: str(_final_place(run.trace, partial_dir, final)) for run in runs}
     answer["seconds"].update({run.name: round(run.seconds, 3) for run in runs})
     return answer

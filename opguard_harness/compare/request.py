@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from opguard_core.errors import ConfigError, UnknownOption
-from opguard_core.ids import MODES
+from opguard_core.ids import MODES, SIDES
 from opguard_core.plan.config import parse_steps
+from opguard_core.plan.document import Plan
+from opguard_harness.errors import UsageError
+
+if TYPE_CHECKING:
+    from opguard_core.certify.filters import Filter
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,9 @@ class CaptureRequest:
         deterministic: Apply the determinism knobs in both programs.
         python: The training's interpreter; None looks for one.
         timeout_s: Seconds each side may run; None for no limit.
+        plan: The plan that both runs follow, or None; it has the same mode, steps and knobs.
+        end_after: Updates after which a program in a private copy is ended; None lets it run.
+        bare_steps: Unobserved updates to time before that.
     """
 
     mode: str = "full"
@@ -51,6 +61,9 @@ class CaptureRequest:
     deterministic: bool = False
     python: Path | None = None
     timeout_s: float | None = None
+    plan: Plan | None = None
+    end_after: int | None = None
+    bare_steps: int = 0
 
     def __post_init__(self) -> None:
         """Refuse what no launch can honour."""
@@ -62,13 +75,50 @@ class CaptureRequest:
 
 @dataclass(frozen=True)
 class CompareRequest:
-    """A whole comparison. ``argv`` None means the default command."""
+    """A whole comparison.
+
+    ``argv`` None means the default command; ``narrow`` replays the step that an answer leaves open; ``filters`` are benign
+    differences that somebody declared.
+    """
 
     reference: SideRequest
     suspect: SideRequest
     capture: CaptureRequest = CaptureRequest()
     argv: tuple[str, ...] | None = None
     out: Path | None = None
+    narrow: bool = False
+    filters: tuple[Filter, ...] = ()
+
+
+def named_sides(
+    reference: str,
+    suspect: str,
+    *,
+    reference_commit: str = "",
+    words: tuple[str, str] = ("", ""),
+    env: tuple[Sequence[str], Sequence[str]] = ((), ()),
+) -> tuple[SideRequest, SideRequest]:
+    """Both sides as the options of a command name them.
+
+    Args:
+        reference: Folder, script or trace; empty with a commit means the suspect's folder.
+        suspect: Folder, script or trace.
+        reference_commit: Commit to run as the reference; empty for none.
+        words: ``--reference-args`` and ``--suspect-args``.
+        env: ``--reference-env`` and ``--suspect-env``.
+
+    Raises:
+        UsageError: There is no reference.
+        ConfigError: An option does not split into words or variables.
+    """
+    if not reference and not reference_commit:
+        raise UsageError("Missing option --reference: name the side that is right.", hint="See `opguard-harness compare --help`.")
+    arguments = [split_words(text, f"--{side}-args") for side, text in zip(SIDES, words, strict=True)]
+    variables = [split_env(list(pairs), f"--{side}-env") for side, pairs in zip(SIDES, env, strict=True)]
+    return (
+        SideRequest(Path(reference or suspect), arguments[0], variables[0], reference_commit),
+        SideRequest(Path(suspect), arguments[1], variables[1]),
+    )
 
 
 def split_words(text: str, option: str) -> tuple[str, ...]:
@@ -98,6 +148,6 @@ def split_env(pairs: list[str], option: str) -> dict[str, str]:
     return result
 
 
-def steps_of(text: str) -> tuple[int, int] | None:
-    """Read ``--steps``; an empty text means all steps."""
-    return parse_steps(text) if text else None
+def steps_of(text: str, option: str = "--steps") -> tuple[int, int] | None:
+    """Read a window of steps; an empty text means all steps."""
+    return parse_steps(text, option) if text else None

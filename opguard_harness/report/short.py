@@ -1,4 +1,4 @@
-"""The answer for people: at most six lines, which say what, where, why, what next and where to look.
+"""The answer for people: at most six lines, which say what, where, why, what next and where to look; one more for filters.
 
 Source text and names come from the observed programs; everything passes through the terminal escape.
 """
@@ -10,6 +10,7 @@ from typing import Any
 from opguard_harness.report.escape import terminal
 
 _TEXT_SHOWN = 110
+_FILTERS_SHOWN = 6
 _ORIGINS = {
     "operator": "all inputs and arguments are equal and the result differs (another implementation, a race, or hardware)",
     "argument": "an argument that is not a tensor differs",
@@ -34,32 +35,66 @@ _NEXT = {
     "permutation": "look for a transpose, a gather or a sort that differs",
     "structure": "decide whether the extra or missing work is meant",
 }
+_CAVEATS = ("precision-policy", "unseeded", "runs-differ")
 _COMPARED = (("ranks", "ranks"), ("steps", "steps"), ("paired", "paired_share"))
 
 
 def short_answer(answer: dict[str, Any]) -> list[str]:
-    """Render a checked answer in at most six lines.
+    """Render a checked answer in at most six lines, and one that says what filters did where some were named.
 
     Args:
         answer: The documented object, with a verdict.
     """
     lines = {"diverged": _diverged, "identical": _identical, "inconclusive": _inconclusive}[answer["verdict"]](answer)
     traces = answer["trace"]
-    return [*lines, f"traces      {traces['reference']}  {traces['suspect']}"]
+    return [*lines, *_filters(answer), f"traces      {traces['reference']}  {traces['suspect']}"]
 
 
 def _diverged(answer: dict[str, Any]) -> list[str]:
     pivot = answer["pivot"]
     where = f"step {pivot['step']}, {pivot['phase']}, rank {pivot['rank']}"
+    what = f"{terminal(pivot['operator'])} {terminal(pivot['slot'])}"
     others = f" (or {', '.join(pivot['origin_alternatives'])})" if pivot["origin_alternatives"] else ""
     changed = [item["key"] for item in answer["contract"] if item["severity"] == "arithmetic"]
     caution = f" Note that settings that change arithmetic differ: {_cut(', '.join(changed))}." if changed else ""
+    caveat = _caveat(answer)
+    said = f" {_cut(caveat['text'], 300)}" if caveat else ""
     return [
-        f"diverged    {where}: {terminal(pivot['operator'])} {terminal(pivot['slot'])}, after {answer['prefix']['pairs']} equal pairs",
+        f"diverged    {where}: {what}, after {answer['prefix']['pairs']} equal pairs{_replayed(answer)}",
         *(f"{side:<11} {_place(pivot[side])}" for side in ("reference", "suspect")),
-        f"origin      {pivot['origin']}{others}: {_ORIGINS[pivot['origin']]}.{caution}",
-        f"next        {_NEXT[pivot['origin']]}",
+        f"origin      {pivot['origin']}{others}: {_ORIGINS[pivot['origin']]}.{said}{caution}",
+        f"next        {_offered(answer) or (_cut(caveat['fix'], 300) if caveat else _NEXT[pivot['origin']])}",
     ]
+
+
+def _caveat(answer: dict[str, Any]) -> dict[str, Any] | None:
+    """What keeps the place of a difference from being the place of a bug, if anything is known to."""
+    return next((reason for reason in answer["reasons"] if reason["slug"] in _CAVEATS), None)
+
+
+def _filters(answer: dict[str, Any]) -> list[str]:
+    """What the filters did that were named; nothing where none was."""
+    found = answer["filters"]
+    if not found:
+        return []
+    said = [f"{terminal(rule['id'])} hid {rule['hits']}{' and was refused' if rule.get('refused') else ''}" for rule in found]
+    more = f", and {len(found) - _FILTERS_SHOWN} more" if len(found) > _FILTERS_SHOWN else ""
+    pairs = answer["compared"].get("filtered", {}).get("pairs", 0)
+    return [f"filters     {', '.join(said[:_FILTERS_SHOWN])}{more}; {pairs} pairs of boundaries are hidden"]
+
+
+def _replayed(answer: dict[str, Any]) -> str:
+    """How a replay of some steps came to be the answer; nothing when there was none."""
+    located, narrow = answer.get("located"), answer.get("narrow")
+    if located is not None and "replay" in located:
+        steps = located["replay"]["steps"]
+        return f"; found by the state after step {located['step']} and a replay of steps {steps[0]}:{steps[1]}"
+    return f"; {terminal(narrow['text'])}" if narrow is not None else ""
+
+
+def _offered(answer: dict[str, Any]) -> str:
+    """What to run for a stronger answer."""
+    return "; ".join(f"{' '.join(entry['options'])}: {terminal(entry['why'])}" for entry in answer.get("next", []))
 
 
 def _identical(answer: dict[str, Any]) -> list[str]:
@@ -72,23 +107,39 @@ def _identical(answer: dict[str, Any]) -> list[str]:
     )
     return [
         f"identical   {prefix['pairs']} pairs of boundaries, {prefix['tensors']} tensors, {prefix['bytes']} bytes",
-        f"compared    {', '.join(f'{name} {_cut(str(compared[key]))}' for name, key in _COMPARED)}",
+        f"compared    {_compared(compared)}",
         f"differences {named}",
-        f"limits      {_reasons(answer) or 'none'}",
+        f"limits      {' '.join(part for part in (_cut(answer['scope'].get('limit', ''), 200), _reasons(answer)) if part) or 'none'}",
     ]
+
+
+def _compared(compared: dict[str, Any]) -> str:
+    """Ranks, steps and share; of a sentinel, that only state was compared."""
+    if "boundaries" not in compared:
+        return ", ".join(f"{name} {_cut(str(compared[key]))}" for name, key in _COMPARED)
+    kinds = ", ".join(compared["state_kinds"])
+    left_out = f"; not comparable: {', '.join(compared['state_not_compared'])}" if compared["state_not_compared"] else ""
+    return f"ranks {_cut(str(compared['ranks']))}, {len(compared['steps'])} steps: {compared['boundaries']} ({kinds}{left_out})"
 
 
 def _inconclusive(answer: dict[str, Any]) -> list[str]:
     first = answer["reasons"][0]
     more = f"; also: {', '.join(reason['slug'] for reason in answer['reasons'][1:])}" if answer["reasons"][1:] else ""
+    caveat = _caveat(answer)
+    advice = first["fix"] if caveat is None else f"{caveat['fix']} Then: {first['fix']}"
     lines = [
         f"inconclusive {terminal(first['slug'])}: {_cut(first['text'], 300)}{terminal(more)}",
-        f"next        {_cut(first['fix'], 300)}",
+        f"next        {_cut(advice, 300)}",
         f"equal       {answer['prefix']['pairs']} pairs of boundaries before that",
     ]
-    if answer["pivot"]:
-        lines.append(f"candidate   {_place(answer['pivot']['suspect'] or answer['pivot']['reference'])}")
-    return lines
+    doubtful = [*answer.get("candidates", []), *answer["rank_firsts"]][:1]
+    return [*lines, *(f"candidate   {_place(item['suspect'] or item['reference'])}{_cited(item)}" for item in doubtful)]
+
+
+def _cited(item: dict[str, Any]) -> str:
+    """The slot of a boundary and the evidence id under which it can be looked up."""
+    side = next((name for name in ("suspect", "reference") if (item.get("seq") or {}).get(name) is not None), "")
+    return f" | {terminal(item['slot'])} of {side}:{item['rank']}:{item['seq'][side]}" if side else ""
 
 
 def _place(place: dict[str, Any] | None) -> str:

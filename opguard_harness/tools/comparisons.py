@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opguard_core.ids import SIDES
 from opguard_harness.tools.budget import first_fitting, within
 from opguard_harness.tools.declaration import Evidence, Next, Result, Tool, argument
+
+if TYPE_CHECKING:
+    from opguard_core.certify.filters import Filter
 
 _LIST_SHOWN = 16
 _LIST_CHARS = 8_000
@@ -20,6 +23,7 @@ _FRAMES_SHOWN = (6, 3, 1, 0)
 class AlignArguments:
     reference: str = argument("The run that is right: an id of `list_runs`, or a trace directory.")
     suspect: str = argument("The run in question: an id of `list_runs`, or a trace directory.")
+    filters: str = argument("File of benign filters to apply, as `list_filters` names it; empty applies none.", "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +44,8 @@ def align(arguments: AlignArguments) -> AlignResult:
     from opguard_harness.workspace.stored import new_comparison, trace_of
 
     out = new_comparison()
-    request = CompareRequest(SideRequest(trace_of(arguments.reference)), SideRequest(trace_of(arguments.suspect)), out=out)
+    sides = SideRequest(trace_of(arguments.reference)), SideRequest(trace_of(arguments.suspect))
+    request = CompareRequest(*sides, out=out, filters=_filters(arguments.filters))
     answer = compare(request, Silent())
     prefix = answer["prefix"]
     summary = f"{answer['verdict']}: {prefix['pairs']} pairs of boundaries are equal before the first difference that matters."
@@ -56,6 +61,15 @@ def align(arguments: AlignArguments) -> AlignResult:
         reasons=within(answer["reasons"], _LIST_CHARS),
         next=[Next("first_difference", {"comparison": out.name}, "where they part, with both sources")],
     )
+
+
+def _filters(name: str) -> tuple[Filter, ...]:
+    """The filters of a named file."""
+    if not name:
+        return ()
+    from opguard_harness.workspace.filter_file import filter_path, read_filters
+
+    return tuple(read_filters(filter_path(name), required=True))
 
 
 def _counted(compared: dict[str, Any]) -> dict[str, Any]:

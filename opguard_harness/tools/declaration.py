@@ -17,7 +17,7 @@ from opguard_harness.errors import InvalidArguments
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-GROUPS = ("environment", "runs", "compare", "source")
+GROUPS = ("environment", "runs", "compare", "filters", "source")
 
 
 @dataclass(frozen=True)

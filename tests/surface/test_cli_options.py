@@ -8,9 +8,12 @@ FROZEN = {
     "call": ["--json", "JSON", "NAME"],
     "compare": [
         "--deterministic",
+        "--filters",
         "--json",
         "--mode",
+        "--narrow",
         "--out",
+        "--plan",
         "--python",
         "--reference",
         "--reference-args",
@@ -26,6 +29,30 @@ FROZEN = {
     "demo": ["--json", "--mode", "--out", "--python"],
     "doctor": ["--json", "--python"],
     "explain": ["[TOPIC]"],
+    "filters": ["--filters", "--json"],
+    "filters add": ["--apply", "--author", "--evidence", "--filters", "--json", "--reason", "--slot", "COMPARISON"],
+    "filters dry-run": ["--filters", "--json", "COMPARISON"],
+    "filters list": ["--filters", "--json"],
+    "filters remove": ["--filters", "--json", "ID"],
+    "preflight": [
+        "--deterministic",
+        "--json",
+        "--mode",
+        "--plan",
+        "--planned-steps",
+        "--python",
+        "--reference",
+        "--reference-args",
+        "--reference-commit",
+        "--reference-env",
+        "--steps",
+        "--suspect",
+        "--suspect-args",
+        "--suspect-env",
+        "--timeout",
+        "--window",
+        "-- ARGV...",
+    ],
     "tools": ["--json"],
     "trace": ["--json", "DIR"],
 }
@@ -39,13 +66,21 @@ def names(command):
     return sorted(set(found) - {"--help"})
 
 
+def all_commands(group, before=""):
+    """Commands and the commands below them, by their words."""
+    for name, command in group.commands.items():
+        yield f"{before}{name}", command
+        if hasattr(command, "commands"):
+            yield from all_commands(command, f"{before}{name} ")
+
+
 def test_commands_and_options_are_the_documented_ones():
-    commands = get_command(app).commands
+    commands = dict(all_commands(get_command(app)))
     assert {name: names(command) for name, command in commands.items()} == {name: sorted(options) for name, options in FROZEN.items()}
 
 
 def test_every_option_says_what_it_does():
-    for name, command in get_command(app).commands.items():
+    for name, command in all_commands(get_command(app)):
         assert command.help, name
         for parameter in command.params:
             assert parameter.help, f"{name} {parameter.name}"

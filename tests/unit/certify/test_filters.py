@@ -1,112 +1,352 @@
-"""Benign filters: a declared place is ignored and counted; too many hits are a reason."""
+"""Benign filters: one named difference is hidden and counted; what matters for training never is, whatever a filter names."""
 
 import pytest
 
-from opguard_core.certify import summary
-from opguard_core.certify.filters import Filter, parse_filters
-from opguard_core.errors import ConfigError
+from opguard_core.certify import filtered
+from opguard_core.certify.filters import Filter, Site, parse_filters
+from opguard_core.errors import FilterInvalid
 from tests.support.script import Held
 from tests.unit.certify.test_origins import clone, in_step
 
 SIDES = clone(), clone(Held(9))
+EVIDENCE = ["/traces/suspect#rank=0&seq=7"]
 
 
-def filtered(judge, *filters):
-    return judge(*SIDES, compare={"filters": filters})
+def rule(text, operator, slot="out.0", *, function="forward", file="model.py", side="suspect", **more):
+    """A filter of one place."""
+    site = {"file": file, "function": function, "text": text}
+    return {"operator": operator, "slot": slot, side: site, "reason": "only logged", "evidence": EVIDENCE, **more}
 
 
-def kept_aside(content):
+VALUE = rule("aside(x)", "aten.sin.default", id="value")
+PRINT = rule("print(aside)", "aten._local_scalar_dense.default", "in.0", id="print")
+CLONE = rule("h.clone()", "aten.clone.default", id="clone")
+
+
+@pytest.fixture
+def wide(monkeypatch):
+    """In a training of 17 operators one is more than 5 %."""
+    monkeypatch.setattr(filtered, "MAX_SHARE", 1.0)
+
+
+def kept_aside(content, *, more=(), name="", read=True, at="aside(x)", line=50):
     """A value that only a log line reads."""
 
     def change(s, t):
-        aside = s.op("aten.sin.default", [t["x"]], (4, 8), content, at="aside(x)", line=50)
-        s.read(aside, at="print(aside)")
-        s.free(aside)
+        aside = s.op("aten.sin.default", [t["x"]], (4, 8), content, at=at, line=line, name=name, more=more)
+        if read:
+            s.read(aside, at="print(aside)")
+            s.free(aside)
 
     return in_step(1, "after mm", change)
 
 
-def test_a_benign_difference_is_ignored_and_counted(judge, monkeypatch):
-    monkeypatch.setattr(summary, "MAX_SHARE", 1.0)
-    rules = [{"id": "value", "text": "aside(x)"}, {"id": "print", "text": "print(aside)"}]
-    verdict = judge(kept_aside(500), kept_aside(501), compare={"filters": rules})
+def slugs(verdict):
+    return [reason.slug for reason in verdict.reasons]
+
+
+def counts(verdict, key="hits"):
+    return {entry["id"]: entry[key] for entry in verdict.filters}
+
+
+# -- hiding ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_benign_difference_is_ignored_counted_and_named(judge, wide):
+    sides = kept_aside(500), kept_aside(501)
+    assert judge(*sides).verdict == "diverged"
+    verdict = judge(*sides, compare={"filters": [VALUE, PRINT]})
     assert (verdict.verdict, verdict.reasons) == ("identical", [])
-    assert verdict.filters == [{"id": "value", "hits": 1}, {"id": "print", "hits": 1}]
+    assert counts(verdict) == {"print": 1, "value": 1}
+    assert verdict.compared["filtered"] == {"pairs": 2, "differences": 2}
+    (hidden,) = verdict.filters[1]["hidden"]
+    assert (hidden["step"], hidden["operator"], hidden["suspect"]["text"]) == (1, "aten.sin.default", "aside(x)")
+    assert verdict.filters[1]["reason"] == "only logged"
+    assert verdict.filters[1]["evidence"] == EVIDENCE
 
 
-def test_what_follows_from_a_hidden_difference_is_not_called_equal(judge, monkeypatch):
-    monkeypatch.setattr(summary, "MAX_SHARE", 1.0)
-    verdict = filtered(judge, {"id": "benign", "file": "model.py", "text": "h.clone()"})
-    assert verdict.verdict == "inconclusive"
-    assert [reason.slug for reason in verdict.reasons] == ["filtered-difference"]
-    assert verdict.filters == [{"id": "benign", "hits": 1}]
+def test_a_filter_hides_one_difference_and_neither_its_cause_nor_its_effect(judge, wide):
+    verdict = judge(kept_aside(500), kept_aside(501), compare={"filters": [PRINT]})
+    assert (verdict.verdict, verdict.pivot.suspect.text) == ("diverged", "aside(x)")
+    verdict = judge(kept_aside(500), kept_aside(501), compare={"filters": [VALUE]})
+    assert (verdict.verdict, slugs(verdict)) == ("inconclusive", ["filtered-difference"])
 
 
-def test_another_difference_is_found_beside_a_benign_one(judge, monkeypatch):
-    monkeypatch.setattr(summary, "MAX_SHARE", 1.0)
+def test_a_value_alive_at_the_end_can_be_declared_harmless(judge, wide):
+    sides = kept_aside(500, read=False), kept_aside(501, read=False)
+    before = judge(*sides)
+    assert (before.verdict, slugs(before)) == ("inconclusive", ["unresolved-difference"])
+    assert [(entry["reason"], entry["slot"], entry["suspect"]["text"]) for entry in before.candidates] == [
+        ("unresolved-difference", "out.0", "aside(x)")
+    ]
+    verdict = judge(*sides, compare={"filters": [VALUE]})
+    assert (verdict.verdict, verdict.candidates) == ("identical", [])
 
-    def twist(s, place, t):
-        kept_aside(501)(s, place, t)
-        clone(Held(9))(s, place, t)
 
-    def plain(s, place, t):
-        kept_aside(500)(s, place, t)
-        clone()(s, place, t)
+def test_what_follows_from_a_hidden_difference_is_not_called_equal(judge, wide):
+    verdict = judge(*SIDES, compare={"filters": [CLONE]})
+    assert (verdict.verdict, slugs(verdict)) == ("inconclusive", ["filtered-difference"])
+    assert counts(verdict) == {"clone": 1}
+    assert verdict.candidates[0]["suspect"]["text"] == "h.clone()"
 
-    verdict = judge(plain, twist, compare={"filters": [{"id": "benign", "text": "aside(x)"}]})
+
+def test_another_difference_is_found_beside_a_benign_one(judge, wide):
+    def both(aside, content):
+        def change(s, place, t):
+            kept_aside(aside)(s, place, t)
+            clone(content)(s, place, t)
+
+        return change
+
+    verdict = judge(both(500, None), both(501, Held(9)), compare={"filters": [VALUE, PRINT]})
     assert (verdict.verdict, verdict.pivot.suspect.text) == ("diverged", "h.clone()")
 
 
-def test_a_filter_that_matches_nothing_is_counted_as_such(judge):
-    verdict = filtered(judge, Filter("never", file="other.py"))
-    assert verdict.filters == [{"id": "never", "hits": 0}]
-    assert verdict.verdict == "diverged"
+def test_a_second_slot_that_differs_keeps_the_boundary_visible(judge, wide):
+    """A filter for a scratch output must not hide the result beside it."""
+
+    def split(first, second):
+        def change(s, t):
+            t["h"] = s.op("aten.split.default", [t["h"]], (4, 8), first, at="split(h)", line=30, more=[((9,), second)])
+
+        return in_step(1, "after mm", change)
+
+    only_scratch = rule("split(h)", "aten.split.default", "out.1", id="scratch")
+    both = [only_scratch, rule("split(h)", "aten.split.default", "out.0", id="result")]
+    verdict = judge(split(1, 2), split(3, 4), compare={"filters": [only_scratch]})
+    assert (verdict.verdict, verdict.pivot.slot) == ("diverged", "out.0")
+    assert (counts(verdict), counts(verdict, "partly")) == ({"scratch": 0}, {"scratch": 1})
+    verdict = judge(split(1, 2), split(3, 4), compare={"filters": both})
+    assert (verdict.verdict, slugs(verdict)) == ("inconclusive", ["filtered-difference"])
+    assert counts(verdict) == {"result": 1, "scratch": 1}
+    assert verdict.compared["filtered"] == {"pairs": 1, "differences": 2}
 
 
-def test_filters_that_swallow_too_much_make_the_verdict_inconclusive(judge):
-    verdict = filtered(judge, {"id": "all", "file": "model.py"})
-    assert verdict.verdict == "inconclusive"
-    assert "filters-too-wide" in [reason.slug for reason in verdict.reasons]
+def test_filters_that_hide_too_much_leave_no_verdict(judge):
+    verdict = judge(kept_aside(500), kept_aside(501), compare={"filters": [VALUE, PRINT]})
+    assert (verdict.verdict, slugs(verdict)) == ("inconclusive", ["filters-too-wide"])
+
+
+def test_below_the_limit_there_is_a_verdict(judge):
+    """Two of 2 x 24 pairs are 4 %."""
+
+    def long(content):
+        def change(s, place, t):
+            for at in range(20 if place == "batch" else 0):
+                s.free(s.op("aten.neg.default", [t["x"]], (4, 8), at=f"pad{at}(x)", line=60 + at))
+            kept_aside(content)(s, place, t)
+
+        return change
+
+    assert judge(long(500), long(501), compare={"filters": [VALUE, PRINT]}).verdict == "identical"
+
+
+def test_a_filter_that_matches_nothing_is_listed_with_no_hits(judge):
+    verdict = judge(*SIDES, compare={"filters": [rule("h.clone()", "aten.clone.default", file="other.py", id="never")]})
+    assert counts(verdict) == {"never": 0}
+    assert verdict.filters[0]["hidden"] == []
+    assert (verdict.verdict, verdict.reasons) == ("diverged", [])
+
+
+def test_without_filters_nothing_is_said_about_them(judge):
+    verdict = judge(*SIDES)
+    assert verdict.filters == []
+    assert "filtered" not in verdict.compared
+
+
+# -- matching ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("filter_", "hit"),
+    ("given", "hit"),
     [
-        ({"id": "a", "operator": "aten.clone.default"}, True),
-        ({"id": "a", "operator": "clone"}, True),
-        ({"id": "a", "operator": "aten.mul.Tensor"}, False),
-        ({"id": "a", "operator": "clone", "slot": "out.0"}, True),
-        ({"id": "a", "operator": "clone", "slot": "out.1"}, False),
-        ({"id": "a", "site": {"file": "model.py", "function": "forward", "text": "h . clone( )"}}, True),
-        ({"id": "a", "function": "forward", "text": "h.clone(x)"}, False),
-        ({"id": "a", "function": "backward"}, False),
+        (CLONE, True),
+        ({**CLONE, "operator": "aten.clone_.out"}, True),
+        ({**CLONE, "operator": "aten.mul.Tensor"}, False),
+        ({**CLONE, "slot": "out.1"}, False),
+        (rule(" h . clone(\n )", "aten.clone.default", id="a"), True),
+        (rule("h.clone(x)", "aten.clone.default", id="a"), False),
+        (rule("h.clone()", "aten.clone.default", function="backward", id="a"), False),
+        (rule("h.clone()", "aten.clone.default", file="train.py", id="a"), False),
+        (rule("h.clone()", "aten.clone.default", side="reference", id="a"), True),
+        ({**CLONE, "reference": CLONE["suspect"]}, True),
+        ({**CLONE, "reference": {**CLONE["suspect"], "text": "h.copy()"}}, False),
     ],
 )
-def test_a_filter_matches_by_place_operator_and_slot(judge, filter_, hit):
-    verdict = filtered(judge, filter_)
-    assert (verdict.filters[0]["hits"] > 0) == hit
+def test_a_filter_matches_one_place_operator_and_slot(judge, given, hit):
+    (entry,) = judge(*SIDES, compare={"filters": [given]}).filters
+    assert (entry["hits"] > 0) == hit
+
+
+def test_a_filter_follows_its_expression_to_another_line(judge, wide):
+    verdict = judge(kept_aside(500, line=50), kept_aside(501, line=71), compare={"filters": [VALUE, PRINT]})
+    assert verdict.verdict == "identical"
+
+
+# -- what must not be hidden -------------------------------------------------------------------------------------------
+
+
+def refused(judge, sides, given, what):
+    """A filter that names a protected difference changes nothing but is reported."""
+    before, verdict = judge(*sides), judge(*sides, compare={"filters": [given]})
+    assert counts(verdict) == {given["id"]: 0}
+    assert verdict.filters[0]["refused"] >= 1
+    assert (verdict.verdict, verdict.pivot, verdict.isolated) == (before.verdict, before.pivot, before.isolated)
+    assert slugs(verdict) == [*slugs(before), "filter-refused"]
+    assert what in verdict.reasons[-1].text
+    return verdict
+
+
+def test_the_result_of_an_update_is_never_hidden(judge, wide):
+    def update(content):
+        def change(s, t):
+            t["w"] = s.op("aten.mul_.Tensor", [t["w"]], (8, 8), content, into=t["w"], at="decay(w)", line=30, phase="optimizer")
+
+        return in_step(0, "after backward", change)
+
+    given = rule("decay(w)", "aten.mul_.Tensor", "mut.0", id="update")
+    assert refused(judge, (update(1), update(2)), given, "an update of parameters").verdict == "diverged"
+
+
+def test_a_gradient_is_never_hidden(judge, wide):
+    def backward(content):
+        def change(s, t):
+            t["g"] = s.op("aten.neg.default", [t["g"]], (8, 8), content, at="hook(g)", line=30, phase="backward")
+
+        return in_step(0, "after backward", change)
+
+    assert refused(judge, (backward(1), backward(2)), rule("hook(g)", "aten.neg.default", id="grad"), "a gradient").verdict == "diverged"
+
+
+def test_an_operand_of_the_optimizer_is_never_hidden(judge, wide):
+    """A gradient that is changed by hand, between backward and the update."""
+
+    def scaled(content):
+        def change(s, t):
+            t["g"] = s.op("aten.mul.Tensor", [t["g"]], (8, 8), content, at="g * scale", line=30, phase="data")
+
+        return in_step(0, "after backward", change)
+
+    assert refused(judge, (scaled(1), scaled(2)), rule("g * scale", "aten.mul.Tensor", id="operand"), "an update").verdict == "diverged"
+
+
+def test_the_loss_told_to_python_is_never_hidden(judge, wide):
+    """The backward pass went through what is printed, and only what is printed differs."""
+
+    def told(content):
+        def change(s, t):
+            t["part"] = s.op("aten.mul.Tensor", [t["a"]], (), 1, at="part", line=30)
+            s.read(t["part"].holding(content), at="part.item()", line=31)
+            s.op("aten.mul.Tensor", [t["a"]], (4, 8), at="loss.backward()", line=7, phase="backward", forward=s.seq - 2)
+
+        return in_step(1, "after gelu", change)
+
+    given = rule("part.item()", "aten._local_scalar_dense.default", "in.0", id="loss")
+    assert refused(judge, (told(1), told(2)), given, "the loss").verdict == "diverged"
+
+
+def test_the_scalars_a_backward_pass_starts_from_are_the_loss(judge, wide):
+    """``(loss * scale).backward()``: both are the loss, also where nothing went back through them."""
+
+    def start(content, told):
+        def change(s, t):
+            loss = s.op("aten.mean.default", [t["a"]], (), content, at="mean(a)", line=30)
+            scaled = s.op("aten.mul.Tensor", [loss], (), 5, at="loss * scale", line=31)
+            s.op("aten.ones_like.default", [scaled], (), 1, at="scaled.backward()", line=32, phase="backward")
+            s.read(loss.holding(told), at="loss.item()", line=33)
+
+        return in_step(1, "after gelu", change)
+
+    made, said = rule("mean(a)", "aten.mean.default", id="made"), rule("loss.item()", "aten._local_scalar_dense.default", "in.0", id="said")
+    refused(judge, (start(1, 1), start(2, 2)), made, "the loss")
+    refused(judge, (start(1, 1), start(1, 2)), said, "the loss")
+
+
+def test_named_state_and_its_boundary_are_never_hidden(judge, wide):
+    def write(content):
+        def change(s, t):
+            s.op("aten.fill_.Scalar", [t["w"]], (8, 8), content, into=t["w"], at="w.fill_(v)", line=30, name="param:w")
+
+        return in_step(1, "after update", change)
+
+    refused(
+        judge, (write(1), write(2)), rule("w.fill_(v)", "aten.fill_.Scalar", "mut.0", id="state"), "the state that a step leaves behind"
+    )
+
+
+def test_an_average_that_outlives_the_step_is_never_hidden(judge, wide):
+    def average(content):
+        def change(s, t):
+            s.op("aten.add_.Tensor", [t["ema"], t["w"]], (8, 8), content, into=t["ema"], at="ema.add_(w)", line=30, phase="data")
+
+        return in_step(1, "end", change)
+
+    given = rule("ema.add_(w)", "aten.add_.Tensor", "mut.0", id="average")
+    refused(judge, (average(1), average(2)), given, "the state that a step leaves behind")
+
+
+# -- what a filter is --------------------------------------------------------------------------------------------------
+
+GOOD = rule("f(x)", "aten.add.Tensor")
 
 
 @pytest.mark.parametrize(
-    "bad",
+    ("changes", "said"),
     [
-        {},
-        {"id": ""},
-        {"id": "a"},
-        {"id": "a", "slot": "out.0"},
-        {"id": "a", "file": 3},
-        {"id": "a", "file": "x", "colour": "red"},
-        {"file": "x"},
+        ({"suspect": None}, "names no place"),
+        ({"suspect": {"file": "model.py"}}, "too wide"),
+        ({"suspect": {"file": "model.py", "function": "f"}}, "too wide"),
+        ({"suspect": {"file": "model.py", "function": "f", "text": " "}}, "too wide"),
+        ({"suspect": {"file": "m", "function": "f", "text": "x", "line": 3}}, "too wide"),
+        ({"suspect": "model.py"}, "too wide"),
+        ({"reference": {"file": ""}}, "too wide"),
+        ({"suspect": {"file": "m", "function": "f", "text": "x" * 5000}}, "longer than"),
+        ({"operator": ""}, "needs one operator"),
+        ({"operator": "*"}, "needs one operator"),
+        ({"operator": 3}, "not text"),
+        ({"slot": ""}, "needs one slot"),
+        ({"slot": "out.*"}, "needs one slot"),
+        ({"reason": ""}, "no reason"),
+        ({"reason": "  "}, "no reason"),
+        ({"reason": "x" * 501}, "501 characters"),
+        ({"author": "x" * 101}, "101 characters"),
+        ({"evidence": []}, "no evidence"),
+        ({"evidence": None}, "no evidence"),
+        ({"evidence": "trace#rank=0&seq=1"}, "no evidence"),
+        ({"evidence": ["I looked at it"]}, "no evidence"),
+        ({"evidence": EVIDENCE * 5}, "no evidence"),
+        ({"id": "two words"}, "no id"),
+        ({"id": 3}, "no id"),
+        ({"colour": "red"}, "'colour'"),
     ],
 )
-def test_a_filter_that_means_nothing_is_refused(bad):
-    with pytest.raises(ConfigError) as caught:
-        parse_filters([bad])
+def test_a_filter_that_names_more_or_less_than_one_difference_is_refused(changes, said):
+    with pytest.raises(FilterInvalid) as caught:
+        parse_filters([{**GOOD, **changes}])
+    assert said in caught.value.message
     assert caught.value.as_dict()["fix"].endswith(".")
 
 
-def test_parsing_copies_and_resets_the_count():
-    given = Filter("a", file="x", hits=7)
-    (copy,) = parse_filters([given])
-    copy.hits += 1
-    assert (given.hits, copy.hits) == (7, 1)
+def test_a_filter_is_an_object():
+    with pytest.raises(FilterInvalid, match="not list"):
+        parse_filters([[]])
+
+
+def test_two_filters_with_one_id_are_refused():
+    with pytest.raises(FilterInvalid, match="Two filters"):
+        parse_filters([GOOD, GOOD])
+
+
+def test_the_id_follows_from_what_is_hidden_and_the_order_from_the_id():
+    spaced = rule(" f( x ) ", "aten.add_.out", reason="another reason")
+    other = rule("f(x)", "aten.add.Tensor", "out.1")
+    assert parse_filters([GOOD])[0].id == parse_filters([spaced])[0].id != parse_filters([other])[0].id
+    assert parse_filters([GOOD])[0].names_same(parse_filters([spaced])[0])
+    assert parse_filters([GOOD, other]) == parse_filters([other, GOOD])
+
+
+def test_a_filter_survives_its_plain_form():
+    (made,) = parse_filters([{**GOOD, "author": "A. Person", "created": "2026-01-02T03:04:05Z"}])
+    assert isinstance(made, Filter)
+    assert made.suspect == Site("model.py", "forward", "f(x)")
+    assert parse_filters([made.as_dict()]) == parse_filters([made]) == [made]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from string import Formatter
 
 import pytest
 
 from opguard_core.certify import completeness, harmless, matters
 from opguard_core.certify.compare import compare
-from opguard_core.certify.reasons import SLUGS, reason
+from opguard_core.certify.reasons import _TEXTS, SLUGS, reason
 from opguard_core.trace.problems import TornTail
 from tests.support.memory import MemoryTrace, MemoryWriter, memory_run
 from tests.support.script import Held, Script
@@ -29,12 +30,9 @@ def traced(twist=None, *, steps=2, torn=None, dropped=(), ended="exit", rank=0, 
 
 
 def test_every_reason_has_a_text_and_a_fix():
-    class Anything(dict):
-        def __missing__(self, key):
-            return 1
-
     for slug in SLUGS:
-        entry = reason(slug, **dict.fromkeys("side rank detail count reference suspect step first last place share hint".split(), 1))
+        wanted = {name for part in _TEXTS[slug] for _, name, _, _ in Formatter().parse(part) if name}
+        entry = reason(slug, **dict.fromkeys(wanted, 1))
         assert entry.slug == slug
         assert entry.text.endswith(".") or entry.text.endswith("1")
         assert entry.fix.endswith(".") or entry.fix == "1"
