@@ -36,15 +36,21 @@ class Gap:
     Attributes:
         left: int64[a], reference events, rising.
         right: int64[b], suspect events, rising.
+        open_end: An anchor stands before them and none after them.
     """
 
     left: Ints
     right: Ints
+    open_end: bool = False
 
     @property
     def cells(self) -> int:
         """Number of possible pairs."""
         return len(self.left) * len(self.right)
+
+    def from_anchor(self) -> Gap:
+        """The same gap, its events in the order in which they move away from the anchor that ties are to be broken towards."""
+        return Gap(self.left[::-1], self.right[::-1], True) if self.open_end else self
 
 
 def split(left: Ints, right: Ints, left_anchors: Ints, right_anchors: Ints) -> list[Gap]:
@@ -60,11 +66,18 @@ def split(left: Ints, right: Ints, left_anchors: Ints, right_anchors: Ints) -> l
     both = np.intersect1d(left_gap, right_gap)
     starts = [np.searchsorted(left_gap, both), np.searchsorted(right_gap, both)]
     ends = [np.searchsorted(left_gap, both, "right"), np.searchsorted(right_gap, both, "right")]
-    return [Gap(left[a:b], right[c:d]) for a, b, c, d in zip(starts[0], ends[0], starts[1], ends[1], strict=True)]
+    last = len(left_anchors)
+    return [
+        Gap(left[a:b], right[c:d], bool(0 < number == last))
+        for number, a, b, c, d in zip(both.tolist(), starts[0], ends[0], starts[1], ends[1], strict=True)
+    ]
 
 
 def solve(gaps: list[Gap], score: Score) -> tuple[Ints, Ints, int]:
     """Pair events inside each gap, monotone, with the largest total score.
+
+    Of equally good pairings the one nearest to the anchor behind the gap is taken; where there is none (one side may have ended
+    early, and what it lacks are the last events), the one nearest to the anchor in front of it.
 
     Args:
         gaps: Disjoint gaps.
@@ -78,6 +91,7 @@ def solve(gaps: list[Gap], score: Score) -> tuple[Ints, Ints, int]:
     left: list[int] = []
     right: list[int] = []
     banded = 0
+    gaps = [gap.from_anchor() for gap in gaps]
     for batch in _batches(gaps):
         rows = np.concatenate([np.repeat(gap.left, len(gap.right)) for gap in batch])
         columns = np.concatenate([np.tile(gap.right, len(gap.left)) for gap in batch])

@@ -24,6 +24,18 @@ def test_free_events_are_cut_at_anchors():
     assert [(gap.left.tolist(), gap.right.tolist()) for gap in found] == [([0, 1], [2]), ([4, 5], [7])]
 
 
+def test_what_one_side_lacks_at_its_end_are_the_last_events():
+    """Three reads look alike; a side that ended early has the first one only, whether or not its end is told."""
+    table = np.ones((6, 6))
+    (gap,) = split(index(1, 2, 3), index(1), index(0), index(0))
+    assert gap.open_end
+    left, right, _ = solve([gap], table_score(table))
+    assert (left.tolist(), right.tolist()) == ([1], [1])
+    (closed,) = split(index(1, 2, 3), index(1), index(0, 5), index(0, 5))
+    left, right, _ = solve([closed], table_score(table))
+    assert (left.tolist(), right.tolist()) == ([3], [1]), "an anchor behind the gap is the nearer one"
+
+
 def test_a_gap_that_one_side_lacks_is_left_out():
     assert split(index(0), index(5), index(3), index(4)) == []
 
