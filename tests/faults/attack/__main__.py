@@ -45,7 +45,8 @@ def attack(target: Target, inputs: int, seed: int, artefacts: Path) -> Attacked:
     command = [sys.executable, "-m", "tests.faults.attack.fuzz", target.name, str(inputs), str(seed), str(artefacts)]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=SECONDS, preexec_fn=bounded, check=False)
     if done.returncode:
-        return Attacked(target.name, failure=f"exit {done.returncode}\n{(done.stdout + done.stderr)[-4000:]}\ninputs: {artefacts}")
+        told = "\n".join(line for line in (done.stderr + done.stdout).splitlines() if not line.startswith("INFO: "))
+        return Attacked(target.name, failure=f"exit {done.returncode}\n{told[-4000:]}\ninputs: {artefacts}")
     return Attacked(target.name, **json.loads(done.stdout.splitlines()[-1]))
 
 

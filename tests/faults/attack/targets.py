@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -109,7 +110,7 @@ def _exchange(value: Any, choices: Choices) -> None:
         keys: list[Any] = sorted(value) if isinstance(value, dict) else list(range(len(value)))
         key = choices.of(keys)
         if choices.number(3) == 0 or not isinstance(value[key], dict | list):
-            value[key] = choices.of(ODD_VALUES)
+            value[key] = deepcopy(choices.of(ODD_VALUES))
             return
         value = value[key]
 
