@@ -85,10 +85,10 @@ class Completeness:
         """Mode, plan, world size and the definition of the fingerprint must agree where both sides state them."""
         reasons = []
         for left, right in self.ranks.pairs:
-            facts = [_plan(self.reference.ranks[left].manifest), _plan(self.suspect.ranks[right].manifest)]
+            facts = [_plan(self.reference, left), _plan(self.suspect, right)]
             different = sorted(key for key in facts[0] if facts[0][key] != facts[1][key] and facts[0][key] and facts[1][key])
             if different:
-                detail = ", ".join(f"{key} {facts[0][key]!r} and {facts[1][key]!r}" for key in different)
+                detail = ", ".join(f"{key} {_shown(facts[0][key])} and {_shown(facts[1][key])}" for key in different)
                 reasons.append(reason("plan-mismatch", detail=detail))
                 break
         return reasons
@@ -160,13 +160,32 @@ def _noted(run: Run) -> list[dict[str, Any]]:
     return [gap for gap in noted if isinstance(gap, dict)] if isinstance(noted, list) else []
 
 
-def _plan(manifest: RankManifest) -> dict[str, Any]:
+def _plan(run: Run, rank: int) -> dict[str, Any]:
+    """What a rank was recorded under; one that was killed says less, and its launcher says the rest."""
+    manifest, launched = run.ranks[rank].manifest, run.manifest.extra
     return {
         "mode": manifest.mode,
-        "plan": manifest.extra.get("plan_hash"),
+        "plan": _PlanHash(manifest.extra.get("plan_hash") or launched.get("plan_hash") or "", planned=launched.get("planned", True)),
         "world size": manifest.world_size,
         "fingerprint definition": manifest.extra.get("fingerprint_definition"),
     }
+
+
+class _PlanHash(str):
+    """A plan's hash; without a plan file it is that of mode and steps alone."""
+
+    planned: bool
+
+    def __new__(cls, value: object, *, planned: object) -> _PlanHash:
+        made = super().__new__(cls, value)
+        made.planned = planned is not False
+        return made
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, _PlanHash):
+        return value[:12] if value.planned else "none"
+    return repr(value)
 
 
 def _hidden_work(manifest: RankManifest, before: int | None = None) -> str:

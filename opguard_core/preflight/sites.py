@@ -25,6 +25,7 @@ MAX_TEXT = 300
 MAX_TENSORS = 12
 _BACKWARD = PHASES.index("backward")
 _MARKER = KINDS.index(Kind.MARKER)
+_ENDS = (str(Marker.OPTIMIZER_END), str(Marker.SCALER_SKIP))
 
 Item = TypeVar("Item", bound=Hashable)
 
@@ -134,8 +135,12 @@ def ends_step(window: Window) -> bool:
     """Whether an update ended the window; what comes after the last update is no step."""
     texts = window.vocabulary.texts
     markers = np.flatnonzero(window.kind == _MARKER).tolist()
-    ends = (str(Marker.OPTIMIZER_END), str(Marker.SCALER_SKIP))
-    return any(texts[window.operator[at]] in ends and "counted=True" in texts[window.args[at]] for at in markers)
+    return any(is_step_end(texts[window.operator[at]], texts[window.args[at]]) for at in markers)
+
+
+def is_step_end(operator: str, args: str) -> bool:
+    """Whether a marker ends a step; an optimizer that does not count the steps says so."""
+    return operator in _ENDS and "counted=False" not in args
 
 
 def from_the_start(run: Run) -> bool:

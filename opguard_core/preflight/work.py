@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from opguard_core.ids import Direction, Kind, Marker, Status
+from opguard_core.ids import Direction, Kind, Status
 from opguard_core.plan.allowlist import TRUSTED
+from opguard_core.preflight.sites import is_step_end
 from opguard_core.trace.columns import StringTables
 from opguard_core.trace.reader import RankTrace, Run
 from opguard_core.trace.window import WindowTable
@@ -127,9 +128,8 @@ def _count(trace: RankTrace) -> _Rank:
 
 def _count_window(table: WindowTable, mode: str, rank: _Rank) -> None:
     kind, operator, args = (_texts(table, name, table.events) for name in ("kind", "operator", "args"))
-    ends = (kind == str(Kind.MARKER)) & np.isin(operator, (str(Marker.OPTIMIZER_END), str(Marker.SCALER_SKIP)))
-    counted = np.array(["counted=True" in text for text in args[ends].tolist()], bool)
-    rank.ended_ns += table.events["t_host_ns"][ends][counted].tolist()
+    ends = [at for at in np.flatnonzero(kind == str(Kind.MARKER)).tolist() if is_step_end(operator[at], args[at])]
+    rank.ended_ns += table.events["t_host_ns"][ends].tolist()
     of = np.repeat(np.arange(len(table)), np.diff(table.slot_start))
     state = (kind == str(Kind.STATE))[of] if len(of) else np.zeros(0, bool)
     nbytes = table.slots["nbytes"].astype(np.int64)
@@ -140,7 +140,7 @@ def _count_window(table: WindowTable, mode: str, rank: _Rank) -> None:
     again = _again(table, read, direction) if mode == "verify" else status == str(Status.CARRIED)
     verify = (read | left_out) & ~state
     chosen = {"verify": verify, "full": verify & ~again, "trusted": verify & ~again & ~trusted}
-    if not counted.any():
+    if not ends:
         return  # the tail after the last update, or set-up without a step
     rank.events.append(int(np.isin(kind, (str(Kind.OPERATOR), str(Kind.COLLECTIVE), str(Kind.READ))).sum()))
     rank.tensors.append(Counter({name: int(rows.sum()) for name, rows in chosen.items()}))

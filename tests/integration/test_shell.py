@@ -144,8 +144,8 @@ def test_an_agent_gets_from_two_runs_to_the_source_by_following_next(tmp_path):
     preflight = call(
         state, "launch_preflight", reference=str(tmp_path / "reference"), suspect=str(tmp_path / "suspect"), python=sys.executable
     )
-    assert preflight["common"]["shared"] > 0
-    assert preflight["sides"]["reference"]["exit"] == 0
+    assert preflight["common"]["boundaries_per_step"] > 0
+    assert preflight["sides"]["reference"]["steps"] == 3
     runs = {side: call(state, "run_guarded", folder=str(tmp_path / side), **common) for side in ("reference", "suspect")}
     assert runs["reference"]["next"][0]["tool"] == "align"
     aligned = call(state, "align", reference=runs["reference"]["run"], suspect=runs["suspect"]["run"])

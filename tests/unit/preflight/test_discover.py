@@ -1,0 +1,67 @@
+"""Two short traces: what both sides do, how often, and what each does alone."""
+
+import dataclasses
+
+from opguard_core.preflight.discover import discover
+from tests.unit.preflight.conftest import PLAIN, REFACTORED, Style
+
+
+def named(sites):
+    return {(site.key.operator, site.key.phase, site.key.module): site for site in sites}
+
+
+def test_a_program_shares_everything_with_itself(run):
+    found = discover(run(), run())
+    assert found.reference_only == found.suspect_only == ()
+    assert found.steps == 3
+    assert found.shared == 8  # two layers of two operators, the loss, two gradients, the update
+    assert all(site.other is None for site in found.sites)
+
+
+def test_set_up_is_told_apart_from_what_every_step_does(run):
+    sites = named(discover(run(), run()).sites)
+    assert [(site.every, site.first) for site in (sites["normal", "data", ""], sites["linear", "forward", "layers.1"])] == [(0, 1), (1, 0)]
+
+
+def test_operators_are_named_without_overload_and_underscore_and_with_their_tensors(run):
+    sites = named(discover(run(), run()).sites)
+    assert sites["sub", "optimizer", ""].key.tensors == ("float32[4,4]",)
+    assert sites["linear", "forward", "layers.0"].key.tensors == ("float32[4,4]", "float32[4,4]", "float32[4,4]")
+    assert sites["linear", "forward", "layers.0"].key.text == "F.linear(x,w)"
+
+
+def test_a_backward_boundary_is_named_by_the_forward_one(run):
+    key = named(discover(run(), run()).sites)["mm", "backward", ""].key
+    assert (key.function, key.text) == ("Net.forward", "F.linear(x,w)")
+
+
+def test_line_numbers_are_no_part_of_a_name(run):
+    found = discover(run(), run(dataclasses.replace(PLAIN, line=99)))
+    assert all(site.other is None for site in found.sites)
+
+
+def test_a_refactored_side_shares_everything_under_other_names(run):
+    found = discover(run(), run(REFACTORED))
+    assert found.reference_only == found.suspect_only == ()
+    renamed = {site.key.text: site.other.text for site in found.sites if site.other is not None}
+    assert renamed["F.linear(x,w)"] == "F.linear(hidden,weight)"
+    assert named(found.sites)["sub", "optimizer", ""].other is None
+
+
+def test_what_a_side_has_alone_is_listed_with_its_place_and_count(run):
+    found = discover(run(), run(Style(extra="aten.cos.default")))
+    assert found.reference_only == ()
+    (alone,) = found.suspect_only
+    assert (alone.key.operator, alone.every, alone.first, str(alone.spot)) == ("cos", 1, 0, "train.py:1")
+
+
+def test_work_after_the_last_update_is_no_step(run):
+    found = discover(run(tail=True), run(tail=True))
+    assert found.steps == 3
+    assert ("mean", "eval", "") not in named(found.sites)
+
+
+def test_without_any_update_all_there_is_counts(run):
+    found = discover(run(counted="counted=False"), run(counted="counted=False"))
+    assert found.shared == 8
+    assert found.steps == 3
