@@ -90,5 +90,6 @@ class Origin(Word):
     STRUCTURE = "structure"
 
 
-MODES = ("verify", "full", "trusted")
+MODES = ("verify", "full", "trusted", "sentinel")
+SENTINEL = "sentinel"  # the mode that records no operator, only the state at the end of each step
 VERDICTS = ("diverged", "identical", "inconclusive")

@@ -29,6 +29,7 @@ STATUSES = tuple(str(status) for status in Status)
 
 assert sorted(PHASES) == sorted(str(phase) for phase in Phase)
 
+OPERATOR = KINDS.index(Kind.OPERATOR)
 READ = KINDS.index(Kind.READ)
 COLLECTIVE = KINDS.index(Kind.COLLECTIVE)
 STATE = KINDS.index(Kind.STATE)
@@ -103,6 +104,7 @@ class Window:
         mix, value, bag: uint64[m].
         trivial: bool[m].
         vocabulary: Where the numbers come from.
+        trusts: The trace's mode did not look into some operators.
     """
 
     number: int
@@ -145,6 +147,7 @@ class Window:
     bag: Words
     trivial: Flags
     vocabulary: Vocabulary
+    trusts: bool = False
 
     def __len__(self) -> int:
         """Number of events."""
@@ -171,6 +174,18 @@ class Window:
     def written(self) -> Flags:
         """bool[m]: returned or changed in place."""
         flags: Flags = self.direction != IN
+        return flags
+
+    @cached_property
+    def blind(self) -> Flags:
+        """bool[n]: the mode trusts this operator: it reads and returns tensors, and none of what it returned was looked at."""
+        flags: Flags = np.zeros(len(self), bool)
+        if self.trusts:
+            rows = np.flatnonzero(self.written)
+            unseen = self.status[rows] == METADATA
+            flags = np.bincount(self.event[rows[unseen]], minlength=len(self)) > 0
+            flags &= np.bincount(self.event[rows[~unseen]], minlength=len(self)) == 0
+            flags &= self.kind == OPERATOR
         return flags
 
     @cached_property
@@ -203,7 +218,10 @@ class Window:
             keys = combined(self.event[loose], self.storage[loose], self.lo[loose], self.hi[loose])
             gone = np.isin(keys, keys[self.written[loose]])
             flags[loose[gone & ~self.written[loose]]] = False
-        read: Flags = flags & (self.status != METADATA)
+        used = self.status != METADATA
+        if self.trusts:
+            used |= self.blind[self.event]
+        read: Flags = flags & used
         return read
 
     @cached_property

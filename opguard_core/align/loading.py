@@ -116,6 +116,7 @@ class RankColumns:
             bag=slots["bag64"],
             trivial=slots["trivial"],
             vocabulary=self.vocabulary,
+            trusts=self.trace.manifest.mode == "trusted",
         )
 
     @property

@@ -60,6 +60,8 @@ class RankJudge:
         self._steps = self.timeline.steps()
         for step in self._steps:
             last = (step.number if step.reference is not None else last[0], step.number if step.suspect is not None else last[1])
+            if not _has_content(step):
+                continue
             if step.aligned is None:
                 self.findings.one_sided[REFERENCE if step.reference is not None else SUSPECT].append(step.number)
                 continue
@@ -311,6 +313,12 @@ class RankJudge:
             table = step.suspect if side == SUSPECT else step.reference
             assert table is not None
             findings.dropped[side] += sum(min(last, seq) - first + 1 for first, last in table.dropped if first <= seq)
+
+
+def _has_content(step: Step) -> bool:
+    """Something was recorded there; outside a capture window there is at most the marker of a run's begin or end."""
+    tables = [table for table in (step.reference, step.suspect) if table is not None]
+    return any((table.events["kind"] != table.strings["kind"].code(Kind.MARKER)).any() for table in tables)
 
 
 def _orders(index: WindowIndex) -> Ints:

@@ -185,11 +185,15 @@ class Matters:
             return Sink("state", slot.left_event, slot.right_event) if slot is not None and slot.counts else None
         left, right = index.sides(side, event)
         if min(left, right) >= 0 and index.sure(left):
-            if index.read_codes[side][row] <= slots.LAST_SAME:
+            code = index.read_codes[side][row]
+            blind = index.is_blind(left, right)
+            if blind and code >= slots.UNKNOWN:  # nobody looked at what it returned: whoever reads that shows whether it differs
+                queue += [(at, output) for at, one in ((REFERENCE, left), (SUSPECT, right)) for output in index.window(at).outputs(one).tolist()]
+            if code <= slots.LAST_SAME:
                 return None
             pair = int(index.pair_of[left])
             sink = self.own_sink(left)
-            if sink is None and not index.aligned.differs[pair]:
+            if sink is None and not blind and not index.aligned.differs[pair]:
                 return None
             if (left, right) not in consumers and len(consumers) < MAX_CONSUMERS:
                 consumers.append((left, right))

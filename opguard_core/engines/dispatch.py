@@ -252,7 +252,7 @@ class DispatchEngine:
             # Only who reads or overwrites a collective's result may take it for complete.
             consume = plan.handling is not Handling.WAIT and not plan.shape_only and (argument.reads or not collective)
             for path, tensor in argument.each(value):
-                probes.input(rows, seq, path, tensor, reads=reads, consume=consume)
+                probes.input(rows, seq, path, tensor, reads=reads, consume=consume, carried=plan.trusted and argument.reads)
                 if device is None:
                     device = tensor.device
                 if phase is None:

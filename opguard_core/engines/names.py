@@ -38,10 +38,15 @@ class Named(NamedTuple):
 
 
 class Names:
-    """Names of one rank's modules and state."""
+    """Names of one rank's modules and state.
 
-    def __init__(self, storages: Storages) -> None:
-        self._storages = storages
+    Args:
+        storages: They get the names of the state they hold.
+        label: False if nobody looks at storages; then none is met for the sake of a name.
+    """
+
+    def __init__(self, storages: Storages, *, label: bool = True) -> None:
+        self._storages, self._labels = storages, label
         self._paths: dict[int, tuple[weakref.ReferenceType[Any], str]] = {}
         self._roots: dict[int, weakref.ReferenceType[Any]] = {}
         self._prefixes: set[str] = set()
@@ -217,6 +222,8 @@ class Names:
 
     def refresh(self) -> None:
         """Give storages the names of the state they hold now. Cost: about 1 us a parameter."""
+        if not self._labels:
+            return
         for name, parameter in self.parameters():
             self._label(parameter, f"param:{name}")
             gradient = parameter.grad if parameter.is_leaf else None
@@ -227,6 +234,8 @@ class Names:
 
     def refresh_optimizer(self, optimizer: Any) -> None:
         """As `refresh`, for the state of one optimizer."""
+        if not self._labels:
+            return
         for name, value in self.optimizer_state(optimizer):
             if isinstance(value, torch.Tensor):
                 self._label(value, f"optim:{name}")

@@ -45,6 +45,15 @@ class Stack(NamedTuple):
 NO_STACK = Stack(None, None, None, Situation.NONE)
 
 
+class NoPlaces:
+    """Stands for `Places` where no operator is recorded: a trace without stacks and sources."""
+
+    def of(self, frame: FrameType | None) -> Stack:
+        """No stack, whatever the frame."""
+        del frame
+        return NO_STACK
+
+
 class Places:
     """Interns frames and stacks and hands each new one to the sink, once.
 

@@ -16,13 +16,13 @@ from opguard_core.engines.kinds import is_plain
 from opguard_core.engines.lanes import Lane, Lanes
 from opguard_core.engines.operators import OperatorPlan
 from opguard_core.engines.outbox import Outbox
-from opguard_core.engines.places import Places
+from opguard_core.engines.places import NoPlaces, Places
 from opguard_core.engines.probes import Probes
 from opguard_core.engines.progress import Progress
 from opguard_core.engines.protocol import EventSink
 from opguard_core.engines.randomness import Generators
 from opguard_core.engines.storages import Storages
-from opguard_core.ids import Direction, Status
+from opguard_core.ids import SENTINEL, Direction, Status
 from opguard_core.probe.tensor import Unreadable, fingerprint
 
 _current_node = torch._C._current_autograd_node
@@ -59,7 +59,7 @@ class RankContext:
         self.storages = Storages(lambda: self.outbox.next_seq)
         self.collectives = Collectives(self.outbox, self.coverage)
         self.probes = Probes(self.storages, self.coverage, carry=not self.verify, consume=self.collectives.consume)
-        self.places = Places(sink, user_root)
+        self.places: Places | NoPlaces = NoPlaces() if mode == SENTINEL else Places(sink, user_root)
         self.progress = Progress(steps, step_offset)
         self.generators = Generators()
         self.lanes = Lanes()
@@ -71,7 +71,8 @@ class RankContext:
     def abandon_in_child(self) -> None:
         """After a fork, in the child: be dead, and own no lock that a vanished thread may hold."""
         self.dead = True
-        for holder in (self.outbox, self.coverage, self.storages, self.places, self.lanes):
+        holders: tuple[Any, ...] = (self.outbox, self.coverage, self.storages, self.places, self.lanes)
+        for holder in holders:
             holder._lock = threading.RLock()
 
     def forward_of_current_node(self, lane: Lane) -> tuple[str, int | None]:

@@ -42,6 +42,7 @@ class StateBoundary:
         failed = ""
         try:
             self._fill(rows, seq)
+            self._generators(rows, seq)
         except Exception as error:  # noqa: BLE001  the step guard
             failed = context.guard.caught("state boundary", error)
         event = event_here(
@@ -74,7 +75,6 @@ class StateBoundary:
                     rows.append(_number(seq, f"optim:{name}", value))
         for name, buffer in names.buffers():
             probes.state(rows, seq, f"buffer:{name}", buffer)
-        self._generators(rows, seq)
 
     def _generators(self, rows: list[SlotRow], seq: int) -> None:
         generators = self._context.generators

@@ -19,10 +19,17 @@ from opguard_core.engines.shims import Patch, own
 
 
 class Threads:
-    """Gives each thread its lane and its mode."""
+    """Gives each thread its lane and its mode.
 
-    def __init__(self, engine: DispatchEngine, lanes: Lanes, coverage: Coverage) -> None:
-        self._engine, self._lanes, self._coverage = engine, lanes, coverage
+    Args:
+        engine: What looks at operators.
+        lanes: The threads.
+        coverage: Where threads that cannot be followed are counted.
+        watch: False if operators are not looked at: then a thread gets a lane when a hook meets it, and nothing is replaced.
+    """
+
+    def __init__(self, engine: DispatchEngine, lanes: Lanes, coverage: Coverage, *, watch: bool = True) -> None:
+        self._engine, self._lanes, self._coverage, self._watch = engine, lanes, coverage, watch
         self._guard = Guard(coverage)
         self._modes: dict[int, BoundaryMode] = {}
         self.active = False
@@ -31,6 +38,9 @@ class Threads:
         """Observe the calling thread, and each thread that starts from now on."""
         self.active = True
         current = threading.current_thread()
+        if not self._watch:
+            self.observe(role_of(current))
+            return
         for thread in threading.enumerate():
             if thread is not current and not _ours(thread):
                 self._coverage.gap("thread-not-followed", role_of(thread), touches_state=False)
@@ -41,8 +51,10 @@ class Threads:
             patches.keep(Patch(torch._C.Future, name, self._callback))
 
     def observe(self, role: str) -> Lane:
-        """Push a mode for the calling thread."""
+        """Give the calling thread a lane and, if operators are looked at, a mode."""
         lane = self._lanes.enter(role)
+        if not self._watch:
+            return lane
         mode = BoundaryMode(self._engine, lane)
         mode.push()
         self._modes[threading.get_ident()] = mode
@@ -50,7 +62,7 @@ class Threads:
 
     def follow(self) -> Lane | None:
         """Observe a thread that started before us, if no other mode would be on top of ours in its way."""
-        if not self.active or torch._C._len_torch_dispatch_stack():
+        if not self.active or (self._watch and torch._C._len_torch_dispatch_stack()):
             return None
         thread = threading.current_thread()
         return None if _ours(thread) else self.observe(role_of(thread))

@@ -40,7 +40,7 @@ def test_every_declaration_is_whole(tool):
         ("list_runs", [], "JSON object"),
         ("show_source", {"run": "x"}, "file: "),
         ("run_guarded", {"folder": "x", "command": []}, "command: "),
-        ("run_guarded", {"folder": "x", "mode": "sentinel"}, "mode: "),
+        ("run_guarded", {"folder": "x", "mode": "telescope"}, "mode: "),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(name, given, said):

@@ -28,8 +28,8 @@ def test_steps_are_half_open():
 
 
 def test_a_mode_or_a_limit_that_cannot_be_honoured_is_refused():
-    with pytest.raises(UnknownOption, match="sentinel"):
-        CaptureRequest(mode="sentinel")
+    with pytest.raises(UnknownOption, match="telescope"):
+        CaptureRequest(mode="telescope")
     for timeout in (0.0, -1.0, float("nan")):
         with pytest.raises(ConfigError, match="--timeout"):
             CaptureRequest(timeout_s=timeout)

@@ -1,0 +1,57 @@
+"""``compare --mode sentinel``: the first runs tell the step, a replay of that step tells the place.
+
+A sentinel alone never names a place. When its replay shows nothing, the answer says so; it does not fall back to a guess,
+nor to `identical`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opguard_core.certify.reasons import reason
+from opguard_harness.compare.replay import Replay, Replayer
+
+
+def locate(answer: dict[str, Any], replayer: Replayer | None) -> dict[str, Any]:
+    """Answer from a replay of the step that a sentinel comparison found.
+
+    Args:
+        answer: The answer of the sentinel traces.
+        replayer: Runs the programs again; None if a side is a trace.
+
+    Returns:
+        The same answer if it names no step or nothing can be replayed; else the replay's, with how the step was found in
+        ``located``.
+    """
+    located = answer.get("located")
+    if located is None or replayer is None:
+        return answer
+    step = located["step"]
+    found = replayer.look(step, step + 1, answer["compared"]["steps"][0])
+    located = {**located, "replay": found.facts(answer)}
+    if found.answer is not None and found.answer["verdict"] != "identical":
+        return {**found.answer, "located": located}
+    if found.answer is not None and located["why"] == "state-reordered":
+        return _explained(answer, located)
+    return _not_reproduced(answer, located, found)
+
+
+def _explained(answer: dict[str, Any], located: dict[str, Any]) -> dict[str, Any]:
+    """The layout of the state explains its order, as the operators of the first step show."""
+    rest = [entry for entry in answer["reasons"] if entry["slug"] != located["why"]]
+    compared = {**answer["compared"], "state_order": "another layout, as the replay of the first step shows"}
+    return {**answer, "verdict": "inconclusive" if rest else "identical", "reasons": rest, "compared": compared, "located": located}
+
+
+def _not_reproduced(answer: dict[str, Any], located: dict[str, Any], found: Replay) -> dict[str, Any]:
+    told = reason(
+        "not-reproduced",
+        what=f"The state of rank {located['rank']} differs at the end of step {located['step']} ({', '.join(located['kinds'])})",
+        first=found.steps[0],
+        last=found.steps[1] - 1,
+        detail=found.outcome,
+        fix="Run the comparison again: a step that moves means a race, or something outside the program that changed in between "
+        f"(time, files at absolute paths). A step that stays: `--mode verify --steps {found.steps[0]}:{found.steps[1]}`.",
+    )
+    rest = [entry for entry in answer["reasons"] if entry["slug"] != located["why"]]
+    return {**answer, "reasons": [vars(told), *rest], "located": located}
