@@ -144,7 +144,9 @@ class Replayer:
         try:
             for side in self.pristine.sides:
                 copies.append(replace(side, folder=private_copy(side.folder, self.pristine.scratch / f"{name}-{side.name}")))
-            runs = self.run((copies[0], copies[1]), replace(self.capture, mode=REPLAY_MODE, steps=steps), name)
+            # One step more than is recorded: what the last one left is read there. A plan speaks of another mode and window.
+            capture = replace(self.capture, mode=REPLAY_MODE, steps=steps, plan=None, end_after=steps[1] + 1)
+            runs = self.run((copies[0], copies[1]), capture, name)
             return Replay(steps, self.judge(runs, steps), "", sum(run.seconds for run in runs))
         except Interrupted:
             raise
