@@ -1,0 +1,103 @@
+"""Counts and estimates of cost, on traces whose contents are known."""
+
+import dataclasses
+
+import pytest
+
+from opguard_core.ids import MODES
+from opguard_core.preflight.estimate import BYTE_S, EVENT_S, TENSOR_S, disk, mode_costs, work_s
+from opguard_core.preflight.work import Load, Measured, measure
+from tests.support.script import Script
+from tests.unit.preflight.conftest import training
+
+LOAD = Load(100.0, {"verify": 300.0, "full": 200.0, "trusted": 50.0}, {"verify": 9e6, "full": 6e6, "trusted": 1e6}, 10.0, 2e6)
+SIDE = Measured(LOAD, 3, observed_s=0.030, bare_s=0.010, disk_step_bytes=5_000, disk_start_bytes=40_000)
+
+
+def traced(tmp_path, mode="verify", **options):
+    return training(Script(tmp_path / "run", mode=mode), **options).close()
+
+
+def test_a_step_is_counted_without_the_set_up_and_without_the_tail(tmp_path):
+    side = measure(traced(tmp_path, tail=True))
+    assert side.steps == 3
+    assert side.load.events == 8
+    assert side.load.tensors["verify"] == 2 * 3 + 2 * 2 + 2 + 2 * 3 + 2  # linears, activations, the loss, gradients, the update
+    assert side.load.tensors["verify"] > side.load.tensors["full"] > side.load.tensors["trusted"]
+    assert side.load.read_bytes["verify"] == 4 * (2 * 3 * 16 + 2 * 2 * 16 + 17 + 2 * 33 + 2 * 16)
+
+
+def test_time_is_that_between_updates(tmp_path):
+    side = measure(traced(tmp_path))
+    assert side.observed_s == pytest.approx(9 * 1000e-9)  # a microsecond an event: eight boundaries and a marker
+    assert side.bare_s is None
+    assert side.ratio is None
+
+
+def test_bare_times_come_from_the_launcher(tmp_path):
+    run = traced(tmp_path)
+    run.manifest.extra["bare_ns"] = {"0": [1000, 3000, 2000], "1": []}
+    assert measure(run).bare_s == pytest.approx(2e-6)
+    assert measure(run).ratio == pytest.approx(4.5)
+
+
+def test_in_a_full_trace_what_was_carried_is_what_verify_would_read(tmp_path):
+    script = Script(tmp_path / "run", mode="full")
+    for _ in range(2):
+        x = script.given((4, 4), 1)
+        script.op("aten.exp.default", [dataclasses.replace(x, status="carried")], (4, 4))
+        script.op("aten.cumsum.default", [x], (4, 4))
+        script.update()
+    load = measure(script.close()).load
+    assert (load.tensors["verify"], load.tensors["full"], load.tensors["trusted"]) == (4, 3, 2)
+
+
+def test_a_trace_three_times_as_long_grows_by_what_the_short_one_says(tmp_path):
+    short, long = (training(Script(tmp_path / name, mode="full"), steps=steps).close() for name, steps in (("a", 20), ("b", 60)))
+    side = measure(short)
+    real = sum(path.stat().st_size for path in (tmp_path / "b").rglob("*") if path.is_file())
+    promised = side.disk_start_bytes + 60 * side.disk_step_bytes
+    assert 0.5 < promised / real < 2
+    assert len(long.ranks) == 1
+
+
+def test_a_program_without_an_update_has_no_step(tmp_path):
+    side = measure(traced(tmp_path, counted="counted=False"))
+    assert (side.steps, side.observed_s, side.load.events, side.load.read_bytes["verify"]) == (0, None, 0.0, 0.0)
+
+
+def test_the_measured_mode_costs_what_was_measured_and_the_others_in_proportion():
+    costs = mode_costs(SIDE, "full", MODES)
+    assert costs["full"].measured
+    assert costs["full"].ratio == pytest.approx(3.0)
+    for mode in ("verify", "trusted", "sentinel"):
+        assert not costs[mode].measured
+        assert (costs[mode].ratio - 1) / 2.0 == pytest.approx(work_s(LOAD, mode) / work_s(LOAD, "full"))
+    assert costs["verify"].ratio > costs["full"].ratio > costs["trusted"].ratio > costs["sentinel"].ratio > 1
+
+
+def test_the_work_of_a_mode_is_its_boundaries_tensors_and_bytes():
+    assert work_s(LOAD, "full") == pytest.approx(100 * EVENT_S + 210 * TENSOR_S + 8e6 * BYTE_S)
+    assert work_s(LOAD, "sentinel") == pytest.approx(10 * TENSOR_S + 2e6 * BYTE_S)
+
+
+def test_without_a_bare_time_no_ratio_is_made_up():
+    costs = mode_costs(dataclasses.replace(SIDE, bare_s=None), "full", MODES)
+    assert {cost.ratio for cost in costs.values()} == {None}
+    assert costs["verify"].added_s == pytest.approx(work_s(LOAD, "verify"))
+
+
+def test_observation_that_seems_to_make_a_step_faster_costs_nothing():
+    costs = mode_costs(dataclasses.replace(SIDE, observed_s=0.009), "full", MODES)
+    assert costs["verify"].added_s == 0.0
+    assert costs["verify"].ratio == pytest.approx(1.0)
+
+
+def test_the_disk_holds_both_sides_for_all_planned_steps_or_not():
+    both = {"reference": SIDE, "suspect": dataclasses.replace(SIDE, disk_step_bytes=15_000)}
+    assert disk(both, 10, 280_000).fits is True
+    assert disk(both, 10, 279_999).fits is False
+    assert disk(both, 10, 0).needed_bytes == 2 * 40_000 + 10 * 20_000
+    unknown = disk(both, None, 1_080_000)
+    assert (unknown.fits, unknown.needed_bytes, unknown.steps_that_fit) == (None, None, 50)
+    assert disk(both, None, 1_000).steps_that_fit == 0
