@@ -23,11 +23,13 @@ from opguard_core.engines.protocol import EventSink
 from opguard_core.engines.quiet import quiet
 from opguard_core.engines.rank import RankContext
 from opguard_core.engines.reads import Reads
+from opguard_core.engines.sentinel import SentinelState
 from opguard_core.engines.shims import hide_from_compiler
 from opguard_core.engines.threads import Threads
+from opguard_core.engines.witness import Witness
 from opguard_core.errors import CaptureError
 from opguard_core.fingerprint.constants import DEFINITION
-from opguard_core.ids import Marker
+from opguard_core.ids import SENTINEL, Marker
 from opguard_core.plan.allowlist import TRUSTED
 from opguard_core.plan.config import RunConfig
 from opguard_core.trace.writer import TraceWriter
@@ -55,9 +57,18 @@ class Session:
             step_offset=config.step_offset,
         )
         self.engine = DispatchEngine(self.context)
-        self.names = Names(self.context.storages)
-        self.threads = Threads(self.engine, self.context.lanes, self.context.coverage)
-        self.hooks = Hooks(self.context, self.names, self.threads.follow, before_first_update=lambda: facts.late("first optimizer step"))
+        # A sentinel looks at no operator: no dispatch mode, no names of storages, nothing around a module's call.
+        self._watch = config.mode != SENTINEL
+        self.names = Names(self.context.storages, label=self._watch)
+        self.threads = Threads(self.engine, self.context.lanes, self.context.coverage, watch=self._watch)
+        self.hooks = Hooks(
+            self.context,
+            self.names,
+            self.threads.follow,
+            witness=Witness(facts),
+            before_first_update=self._tell_contract,
+            state=None if self._watch else SentinelState(self.context, self.names),
+        )
         self.compiled = CompiledRegions(self.context.coverage)
         self._patches = Patches()
         self._pid = os.getpid()
@@ -68,7 +79,10 @@ class Session:
     def begin(self) -> None:
         """Start observing the calling thread and all that follow."""
         hide_from_compiler("opguard_core.")
-        self._patches.install(self.hooks, Reads(self.context), self.compiled)
+        if self._watch:
+            self._patches.install(self.hooks, Reads(self.context), self.compiled)
+        else:
+            self._patches.install_for_state(self.hooks)
         self.threads.start(self._patches)
         self._running = True
         config = self.config
@@ -94,7 +108,7 @@ class Session:
             context.guard.caught("end of capture", error)
         if context.outbox.num_late:
             context.coverage.note("operators_ended_after_the_end", context.outbox.num_late)
-        self.engines = {self.engine.name: self.engine.report()}
+        self.engines = {self.engine.name: self.engine.report()} if self._watch else {SENTINEL: {"active": True}}
         self.coverage = context.coverage.report()
         if isinstance(self._sink, TraceWriter):
             self._sink.close(
@@ -122,6 +136,11 @@ class Session:
         self.compiled.stop()
         for row in context.storages.close():
             self._sink.lifetime(row)
+
+    def _tell_contract(self) -> None:
+        """All facts are known: let whoever watches the run compare them while it goes on."""
+        if isinstance(self._sink, TraceWriter):
+            self._sink.tell_contract(self._facts.contract)
 
     def _at_exit(self) -> None:
         self.stop("exception" if getattr(sys, "last_value", None) is not None else "exit")

@@ -8,6 +8,7 @@ from typing import Any
 
 from opguard_core.contract.spec import ACCELERATOR_FACTS, LATE_MARK, SEVERITIES, is_accelerators, is_late, rule_of
 
+MAX_SHOWN = 80  # characters of a value in a sentence
 _NOT_READ = {"unknown": "the run ended before it could be read"}
 
 
@@ -21,6 +22,7 @@ class Difference:
         reference: The reference run's value; None if it has none.
         suspect: The suspect run's value; None if it has none.
         why: What follows from it.
+        shown: Whether the traces show what follows, see ``spec.Rule``.
     """
 
     key: str
@@ -28,12 +30,27 @@ class Difference:
     reference: Any
     suspect: Any
     why: str
+    shown: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """The item of an answer's ``contract`` list."""
         record = asdict(self)
-        record.pop("why")
+        del record["why"], record["shown"]
         return record
+
+    @property
+    def warns(self) -> bool:
+        """Whether the runs cannot be expected to be equal because of this."""
+        return self.severity == "arithmetic"
+
+    @property
+    def conflicts(self) -> bool:
+        """Whether it explains an operator that gives other results for equal inputs, which no trace can decide."""
+        return self.warns and not self.shown
+
+    def sentence(self) -> str:
+        """One line for people: key, both values, severity."""
+        return f"{self.key}: reference {_shown(self.reference)}, suspect {_shown(self.suspect)} ({self.severity})"
 
 
 def compare(reference: Mapping[str, Any], suspect: Mapping[str, Any]) -> list[Difference]:
@@ -54,9 +71,11 @@ def compare(reference: Mapping[str, Any], suspect: Mapping[str, Any]) -> list[Di
             continue
         rule = rule_of(key)
         severity = "cosmetic" if _unknown(one) or _unknown(other) else rule.severity
-        if severity in ("arithmetic", "order") and not accelerated and is_accelerators(key):
+        if severity in ("arithmetic", "order") and _is_idle(key, reference, suspect, accelerated=accelerated):
             severity = "environment"
-        found.append(Difference(key, severity, one, other, rule.why))
+        if rule.absent and severity != "cosmetic" and (one is None or other is None) and not (key in reference and key in suspect):
+            severity = rule.absent
+        found.append(Difference(key, severity, one, other, rule.why, rule.shown))
     return sorted(found, key=lambda item: (SEVERITIES.index(item.severity), item.key))
 
 
@@ -74,6 +93,22 @@ def compare_ranks(reference: Mapping[int, Mapping[str, Any]], suspect: Mapping[i
             if known is None or SEVERITIES.index(difference.severity) < SEVERITIES.index(known.severity):
                 found[difference.key] = difference
     return sorted(found.values(), key=lambda item: (SEVERITIES.index(item.severity), item.key))
+
+
+def _is_idle(key: str, *sides: Mapping[str, Any], accelerated: bool) -> bool:
+    """Whether a setting had nothing to work on in these runs."""
+    if key == "seed.torch":
+        return all(side.get("rng.drawn") is False for side in sides)
+    if key == "forward.sdpa" and not accelerated:
+        values = [side.get(key) for side in sides]
+        shared = [{name: value[name] for name in ("flash", "math") if name in value} for value in values if isinstance(value, Mapping)]
+        return len(shared) == len(values) and shared[0] == shared[1]
+    return not accelerated and is_accelerators(key)
+
+
+def _shown(value: Any) -> str:
+    text = "absent" if value is None else value if isinstance(value, str) else repr(value)
+    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."
 
 
 def _value(contract: Mapping[str, Any], key: str) -> Any:

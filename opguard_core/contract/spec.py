@@ -1,7 +1,7 @@
 """What each fact of a contract means for comparing two runs: a table of key patterns, first match wins.
 
 Severities:
-    arithmetic   the same program computes other bits
+    arithmetic   the same program computes other bits on the devices it uses
     order        the same values are added, or iterated over, in another order; bits may differ
     environment  nothing known follows for the bits; worth seeing when they do differ
     cosmetic     differs between any two runs, or is what the comparison is about
@@ -18,11 +18,21 @@ SEVERITIES = ("arithmetic", "order", "environment", "cosmetic")
 
 @dataclass(frozen=True)
 class Rule:
-    """Keys that match ``pattern`` (shell style) differ with this severity, because of ``why``."""
+    """What it means that two runs have different values of a fact.
+
+    Attributes:
+        pattern: Keys it is for, shell style.
+        severity: One of ``SEVERITIES``.
+        why: What follows.
+        shown: Every event shows what follows (dtypes, operators, batches), so the traces decide and a verdict need not be held back.
+        absent: Severity where only one run has the fact; empty for the same.
+    """
 
     pattern: str
     severity: str
     why: str
+    shown: bool = False
+    absent: str = ""
 
 
 LATE_MARK = "late"  # present once the late facts were read: at the first optimizer step or at the end
@@ -59,6 +69,7 @@ RULES = (
     # how it was run
     Rule("run.world_size", "arithmetic", "each rank has another share of the batch, and gradients are summed over other parts"),
     Rule("run.deterministic", "arithmetic", "deterministic kernels are other kernels"),
+    Rule("run.local_world_size", "environment", "ranks are spread over other machines"),
     Rule("run.argv", "environment", "the program decides what its arguments mean"),
     Rule("threads.intraop", "order", "sums are split among the threads, so partial sums meet in another order"),
     Rule("threads.interop", "environment", "operators run side by side; each computes the same"),
@@ -90,13 +101,43 @@ RULES = (
     Rule("flags.fill_uninitialized_memory", "environment", "unwritten memory is compared by shape only"),
     Rule("flags.deterministic_warn_only", "environment", "only decides between a warning and an error"),
     Rule("flags.cudnn.benchmark", "order", "the algorithm is chosen by timing"),
-    # What the program chose for itself and every event shows (dtypes, devices) is for the trace to judge.
-    Rule("flags.default_*", "environment", "dtype and device of every tensor are in the events"),
-    Rule("flags.autocast.*", "environment", "dtypes are in the events"),
+    Rule("flags.default_device", "arithmetic", "tensors are made on another device, whose kernels are others", shown=True),
+    Rule("flags.default_dtype", "arithmetic", "tensors are made in another precision", shown=True),
+    Rule("flags.autocast.*", "environment", "the state outside of regions; forward.autocast says what the model ran under"),
+    Rule("flags.sdpa.*", "arithmetic", "chooses the attention kernel", shown=True),
     Rule("flags.*", "arithmetic", "chooses kernels or precision that no event shows"),
+    Rule("forward.autocast", "arithmetic", "operators of the forward run in another precision", shown=True, absent="environment"),
+    Rule("forward.autocast_cache", "environment", "weights are cast once or each time, to the same bits"),
+    Rule("forward.default_dtype", "arithmetic", "tensors are made in another precision", shown=True, absent="environment"),
+    Rule("forward.sdpa", "arithmetic", "chooses the attention kernel", shown=True, absent="environment"),
+    Rule("forward.*", "arithmetic", "chooses kernels or precision that no event shows", absent="environment"),
+    Rule("autocast.ran", "arithmetic", "parts of the model run in another precision", shown=True, absent="environment"),
+    Rule("dtype.*", "arithmetic", "parameters or gradients have another precision", shown=True, absent="environment"),
     Rule("compile.used", "order", "compiled code fuses and reorders"),
-    # Programs that draw with generators of their own never seed the default one; whether drawn numbers differ is in the events.
-    Rule("seed.torch", "environment", "other random numbers, where the default generator is used at all"),
+    Rule("compile.inductor", "order", "the compiler fuses, splits sums or rounds in between differently", absent="environment"),
+    # several ranks
+    Rule("dist.backend", "order", "another library adds the ranks' values"),
+    Rule("dist.world_size", "arithmetic", "each rank has another share of the batch, and gradients are summed over other parts"),
+    Rule("ddp.bucket_bytes", "order", "gradients are summed over the ranks in other messages"),
+    Rule("ddp.*", "environment", "when and where gradients are summed; the sums are the same"),
+    # random numbers
+    Rule("seed.torch", "arithmetic", "other random numbers", shown=True),
+    Rule("rng.step.*", "environment", "one side drew more, or was seeded otherwise; what the draws are used for is in the events"),
+    Rule("rng.drawn", "environment", "whether the default generator was used"),
+    # data and checkpoints
+    Rule("loader.*.batch_size", "arithmetic", "each update sees other rows", shown=True, absent="environment"),
+    Rule("loader.*.drop_last", "order", "the last batch of an epoch differs", absent="environment"),
+    Rule("loader.*.num_workers", "order", "random numbers of an augmentation are drawn by other workers", absent="environment"),
+    Rule("loader.*.generator", "order", "rows come in another order, and workers have other seeds", absent="environment"),
+    Rule("loader.*.in_order", "order", "batches may come as workers finish", absent="environment"),
+    Rule("loader.*.worker_init_fn", "order", "random numbers of an augmentation may be seeded otherwise", absent="environment"),
+    Rule("loader.*.shuffle", "order", "rows come in another order", absent="environment"),
+    Rule("loader.*.sampler*", "order", "rows come in another order", absent="environment"),
+    Rule("loader.*", "environment", "how batches are fetched"),
+    Rule("checkpoint.*.digest", "environment", "another file; load.* says whether its tensors differ"),
+    Rule("checkpoint.*", "cosmetic", "a name or a size"),
+    Rule("load.*.digest", "arithmetic", "other weights or optimizer state were loaded", shown=True, absent="environment"),
+    Rule("load.*", "environment", "what was loaded into what"),
     Rule("start.*", "cosmetic", "random state before the program seeded it; unseeded generators differ in any two runs"),
     Rule("source.*", "cosmetic", "the sources of the two sides are what is being compared"),
     Rule(LATE_MARK, "cosmetic", "when late facts were read"),
@@ -113,9 +154,30 @@ LATE_KEYS = (
     "torch.cudnn",
     "torch.nccl",
     "env.at_step",
+    "forward.*",
+    "autocast.*",
+    "dtype.*",
+    "dist.*",
+    "ddp.*",
+    "rng.*",
+    "loader.*",
+    "checkpoint.*",
+    "load.*",
 )
 ACCELERATOR_FACTS = "device."  # prefix of the facts a contract has once an accelerator was used
-ACCELERATOR_ONLY = ("flags.cudnn.*", "flags.cuda.*", "env.CUBLAS_*", "env.NVIDIA_*", "env.TORCH_ALLOW_TF32_*")
+ACCELERATOR_ONLY = (
+    "flags.cudnn.*",
+    "flags.cuda.*",
+    "flags.fp32_precision.cuda.*",
+    "flags.fp32_precision.cudnn.*",
+    "flags.sdpa.mem_efficient",
+    "flags.sdpa.cudnn",
+    "env.CUBLAS_*",
+    "env.NCCL_*",
+    "env.NVIDIA_*",
+    "env.NVTE_*",
+    "env.TORCH_ALLOW_TF32_*",
+)
 UNKNOWN_KEY = Rule("*", "environment", "a fact this release does not know")
 
 

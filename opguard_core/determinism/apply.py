@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from opguard_core.determinism.knobs import KNOBS
+from opguard_core.contract.knobs import KNOBS
 
 Report = dict[str, dict[str, object]]
 

@@ -20,6 +20,7 @@ from opguard_core.engines.quiet import quiet
 from opguard_core.engines.rank import RankContext
 from opguard_core.engines.state import StateBoundary
 from opguard_core.engines.updates import Updates
+from opguard_core.engines.witness import Witness
 from opguard_core.ids import Kind, Marker, Phase
 
 _graph_task = torch._C._current_graph_task_id
@@ -50,7 +51,9 @@ class Hooks:
         context: The rank's shared bookkeeping.
         names: Its modules and state.
         follow: Starts to observe the calling thread if that is possible; returns its lane or None.
-        before_first_update: Called once, before the first optimizer step.
+        witness: Notes facts for the contract; None for none.
+        before_first_update: Called once, when the facts of the first optimizer step are known.
+        state: Emits the state at the end of a window; None records every tensor of it.
     """
 
     def __init__(
@@ -58,17 +61,21 @@ class Hooks:
         context: RankContext,
         names: Names,
         follow: Callable[[], Lane | None],
+        witness: Witness | None = None,
         before_first_update: Callable[[], None] | None = None,
+        state: StateBoundary | None = None,
     ) -> None:
         self.context, self.names, self._follow = context, names, follow
-        self._before_first_update = before_first_update
+        self.witness, self._before_first_update, self._updated = witness, before_first_update, False
         self.aside = Aside(context)
         self.updates = Updates(context.progress, names)
-        self.state = StateBoundary(context, names)
+        self.state = state or StateBoundary(context, names)
 
     def mark(self, marker: Marker, args: str = "", phase: str | None = None) -> None:
-        """Emit a marker where the program stands."""
+        """Emit a marker where the program stands; outside the capture window only the begin and the end of the run."""
         context = self.context
+        if not context.progress.wants_state and marker not in (Marker.RUN_BEGIN, Marker.RUN_END):
+            return
         entry = context.outbox.open()
         event = event_here(context, entry.seq, Kind.MARKER.value, marker.value, args, phase, sys._getframe(1))
         context.outbox.close(entry, event, ())
@@ -92,6 +99,8 @@ class Hooks:
             lane.root_grad = _grad_enabled()
             if lane.root_grad and module.__dict__.get("training") and _graph_task() == -1:
                 self.mark(Marker.TRAIN_FORWARD, f"class={type(module).__name__}")
+        if not self._updated and self.witness is not None and lane.root_grad:
+            self.witness.enter_module(module, root=len(open_modules) == 1 and bool(module.__dict__.get("training")))
         return lane, above
 
     @guarded
@@ -153,14 +162,21 @@ class Hooks:
             self.updates.steps_inside_another(optimizer)
             return
         with quiet():
-            first, self._before_first_update = self._before_first_update, None
-            if first is not None:
-                first()
+            self._first_update(optimizer)
             self.names.adopt_parameters(optimizer)
             self.names.refresh()
             self.names.refresh_optimizer(optimizer)
             self.updates.begin(optimizer)
         self.mark(Marker.OPTIMIZER_BEGIN, f"class={type(optimizer).__name__}", Phase.OPTIMIZER.value)
+
+    def _first_update(self, optimizer: Any) -> None:
+        if self._updated:
+            return
+        self._updated = True
+        if self.witness is not None:
+            self.witness.before_first_update(optimizer)
+        if self._before_first_update is not None:
+            self._before_first_update()
 
     @guarded
     def optimizer_ends(self, optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -211,6 +227,23 @@ class Hooks:
         return None
 
     @guarded
+    def enter_loader(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A DataLoader makes an iterator."""
+        if self.witness is not None and self._lane() is not None:
+            self.witness.enter_loader(args, kwargs)
+
+    @guarded
+    def enter_file(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A checkpoint file is loaded."""
+        if self.witness is not None and self._lane() is not None:
+            self.witness.enter_file(args, kwargs)
+
+    @guarded
+    def enter_made(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """``Module.__init__``: where calls are not observed, a model is met when it is made."""
+        self.names.note(args[0])
+
+    @guarded
     def enter_copy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """``Module.__setstate__``: a module is made by ``copy.deepcopy`` or unpickled."""
         self.names.note(args[0])
@@ -223,6 +256,8 @@ class Hooks:
         if self._lane() is None:
             return None
         self.mark(Marker.LOAD_STATE, f"class={type(args[0]).__name__}", Phase.STATE.value)
+        if self.witness is not None:
+            self.witness.enter_load(args[0], args, kwargs)
         return args[0]
 
     @guarded

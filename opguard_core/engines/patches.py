@@ -26,6 +26,14 @@ class Patches:
         self._patches: list[Patch] = []
         self._handles: list[Any] = []
 
+    def install_for_state(self, hooks: Hooks) -> None:
+        """Replace what tells how far the training is and what its state is; calls and operators stay as they are.
+
+        A module is met when it is made, not when it is called: a wrapped call would break compiled regions into pieces.
+        """
+        self.add(torch.nn.Module, "__init__", hooks.enter_made, ignore)
+        self._add_updates(hooks)
+
     def install(self, hooks: Hooks, reads: Reads, compiled: CompiledRegions) -> None:
         """Replace what the hooks need."""
         self.add(torch.nn.Module, "__call__", hooks.enter_module, hooks.leave_module)
@@ -33,12 +41,7 @@ class Patches:
         for owner in (torch.autograd.graph, torch.autograd):
             if getattr(owner, "_engine_run_backward", None) is engine:
                 self.add(owner, "_engine_run_backward", hooks.enter_backward, hooks.leave_backward)
-        # Called once by every optimizer's __init__; leaves no frame of ours on the program's stack afterwards.
-        self.add(torch.optim.Optimizer, "_patch_step_function", hooks.optimizer_made, ignore)
-        self.add(torch.optim.Optimizer, "load_state_dict", hooks.enter_load, hooks.leave_load)
-        self.add(torch.nn.Module, "__setstate__", hooks.enter_copy, ignore)
-        self.add(torch.nn.Module, "load_state_dict", hooks.enter_load, hooks.leave_load)
-        self.add(torch.amp.GradScaler, "step", hooks.enter_scaler, hooks.leave_scaler)
+        self._add_updates(hooks)
         self.add(torch.utils.data.dataloader._BaseDataLoaderIter, "__next__", hooks.enter_fetch, ignore)
         self.add(torch.Tensor, "tolist", reads.enter_tolist, ignore)
         self.add(torch.Tensor, "numpy", reads.enter_numpy, ignore)
@@ -49,6 +52,17 @@ class Patches:
             self.add(owner, "to_dlpack", reads.enter_share, ignore)
         self.add(torch, "compile", compiled.enter, compiled.leave)
         self.add(torch, "save", reads.enter_save, ignore)
+
+    def _add_updates(self, hooks: Hooks) -> None:
+        # Called once by every optimizer's __init__; leaves no frame of ours on the program's stack afterwards.
+        self.add(torch.optim.Optimizer, "_patch_step_function", hooks.optimizer_made, ignore)
+        self.add(torch.optim.Optimizer, "load_state_dict", hooks.enter_load, hooks.leave_load)
+        self.add(torch.nn.Module, "__setstate__", hooks.enter_copy, ignore)
+        self.add(torch.nn.Module, "load_state_dict", hooks.enter_load, hooks.leave_load)
+        self.add(torch.amp.GradScaler, "step", hooks.enter_scaler, hooks.leave_scaler)
+        if hooks.witness is not None:
+            self.add(torch.utils.data.DataLoader, "_get_iterator", hooks.enter_loader, ignore)
+            self.add(torch, "load", hooks.enter_file, ignore)
         self._handles.append(optimizers.register_optimizer_step_pre_hook(hooks.optimizer_begins))
         self._handles.append(optimizers.register_optimizer_step_post_hook(hooks.optimizer_ends))
 

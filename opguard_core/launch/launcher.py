@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opguard_core import __version__
+from opguard_core.contract.knobs import launch_environment, launch_report
 from opguard_core.contract.source_tree import git_commit, tree_digest
-from opguard_core.determinism.knobs import launch_environment, launch_report
 from opguard_core.errors import LaunchFailed
 from opguard_core.fingerprint import native
 from opguard_core.launch import child, early, folder, outcome, preflight

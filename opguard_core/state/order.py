@@ -22,21 +22,21 @@ class Order:
     """An index sampler that notes what it hands out. Values and moments of its draws are those of the sampler inside.
 
     Args:
-        inner: The loader's own batch sampler, or sampler where it does no batching.
+        sampler: The loader's own batch sampler, or sampler where it does no batching.
     """
 
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
+    def __init__(self, sampler: Any) -> None:
+        self.sampler = sampler
         self._drawn = START
         self._waiting: deque[str] = deque()
         self._skip, self._expected = 0, START
         self.delivered = START
 
     def __len__(self) -> int:
-        return len(self._inner)
+        return len(self.sampler)
 
     def __iter__(self) -> Walk:
-        return Walk(self, iter(self._inner))
+        return Walk(self, iter(self.sampler))
 
     def begin(self, *, skip: int = 0, expected: str = START) -> None:
         """A new epoch: nothing handed out.

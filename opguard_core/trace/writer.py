@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from opguard_core.errors import FlushFailed
+from opguard_core.ids import SENTINEL
 from opguard_core.trace.codec import default_compression
 from opguard_core.trace.commit import Committer
 from opguard_core.trace.drops import complement
@@ -31,6 +32,7 @@ from opguard_core.trace.sources import SOURCES_NAME
 from opguard_core.trace.version import FORMAT_VERSION
 
 DEFAULT_BUFFER_BYTES = 64 << 20
+SENTINEL_PATIENCE = 30  # a commit costs about 16 kB whatever is in it: at most one a minute
 _live: weakref.WeakSet[TraceWriter] = weakref.WeakSet()
 
 
@@ -39,7 +41,8 @@ class TraceWriter:
 
     What a kill with -9 can lose: the events since the last window end, and windows that ended within the last 2 % of the
     run's time (at least 0.3 s, at most 2 s), unless `flush` was called after them. Never more than 2^15 events, 2^17 slots
-    or 5 s of events, plus what waits in the queue (``buffer_bytes``) because the disk cannot follow.
+    or 5 s of events, plus what waits in the queue (``buffer_bytes``) because the disk cannot follow. In mode ``sentinel``,
+    whose steps are some rows each, the times are `SENTINEL_PATIENCE` times as long.
 
     Memory: ``buffer_bytes`` of rows and columns, plus one segment being compressed.
 
@@ -92,7 +95,13 @@ class TraceWriter:
             self._intake.ledger,
             self._manifest.compression,
         )
-        self._flusher = Flusher(self._intake, self._committer, segment_events=segment_events, segment_slots=segment_slots)
+        self._flusher = Flusher(
+            self._intake,
+            self._committer,
+            segment_events=segment_events,
+            segment_slots=segment_slots,
+            patience=SENTINEL_PATIENCE if mode == SENTINEL else 1,
+        )
         self._finished = False
         self._close_lock = threading.RLock()
         try:
@@ -161,6 +170,20 @@ class TraceWriter:
     def flush(self) -> None:
         """Wait until everything emitted so far is durable or counted as lost."""
         self._intake.flush()
+
+    def tell_contract(self, contract: Mapping[str, Any]) -> None:
+        """Store the contract as far as it is known, so that others see it while the run goes on. Never raises for the disk.
+
+        Cost: one small file written and synced; called once a run.
+        """
+        with self._close_lock:
+            if self._finished or os.getpid() != self._pid:
+                return
+            self._manifest.contract = dict(contract)
+            try:
+                write_manifest(self.directory, self._manifest)
+            except (OSError, TypeError) as error:
+                self._intake.ledger.lose_other("manifest", f"{type(error).__name__}: {error}")
 
     def close(
         self,

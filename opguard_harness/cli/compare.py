@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,9 @@ def compare(
     steps: str = typer.Option("", metavar="A:B", help="Observe these 0-based steps, B not included."),
     narrow: bool = typer.Option(False, "--narrow", help="Replay, in private copies and mode verify, the step that the answer leaves open."),
     deterministic: bool = typer.Option(False, "--deterministic", help="Apply the determinism settings in both programs and record them."),
+    stop_on_contract: bool = typer.Option(
+        False, "--stop-on-contract", help="End both as soon as settings that change arithmetic are seen to differ."
+    ),
     python: str = typer.Option("", metavar="PATH", help="Interpreter with torch that runs the programs."),
     timeout: float = typer.Option(None, metavar="S", help="Seconds each side may run.", show_default=False),
     out: str = typer.Option("", metavar="DIR", help="Folder for the results: absent or empty, outside both sides."),
@@ -58,16 +62,17 @@ def compare(
         words=(reference_args, suspect_args),
         env=(reference_env, suspect_env),
     )
+    capture = capture_under(
+        Path(plan) if plan else None,
+        mode=mode,
+        steps=steps_of(steps),
+        deterministic=deterministic,
+        python=Path(python) if python else None,
+        timeout_s=timeout,
+    )
     request = CompareRequest(
         *sides,
-        capture=capture_under(
-            Path(plan) if plan else None,
-            mode=mode,
-            steps=steps_of(steps),
-            deterministic=deterministic,
-            python=Path(python) if python else None,
-            timeout_s=timeout,
-        ),
+        capture=replace(capture, stop_on_contract=stop_on_contract),
         argv=tuple(argv) if argv else None,
         out=Path(out) if out else None,
         narrow=narrow,

@@ -51,7 +51,7 @@ def judge(
         progress.tick(f"{what}: {done} of {total} events")
 
     try:
-        conflicts = [item.key for item in contract if item.severity == "arithmetic"]
+        conflicts = [item.key for item in contract if item.conflicts]
         verdict = certify(*runs, progress=tick, filters=filters, contract_conflicts=conflicts)
     finally:
         progress.done()

@@ -20,6 +20,7 @@ from opguard_core.errors import CaptureError, NothingCaptured, TraceFormatError
 from opguard_core.plan.command import RUN_VARIABLE
 from opguard_core.plan.redact import redact_argv, redact_text
 from opguard_core.trace.manifest import read_run_manifest
+from opguard_harness.compare.contract_watch import ContractWatch
 from opguard_harness.compare.interpreter import Interpreter, command_line
 from opguard_harness.compare.processes import Interrupts, Spawn, run_to_end
 from opguard_harness.compare.request import CaptureRequest
@@ -50,6 +51,7 @@ async def run_side(
     kept: Path | None,
     interrupts: Interrupts,
     progress: Progress,
+    other: Path | None = None,
 ) -> SideRun:
     """Run one program under capture and wait for it.
 
@@ -61,13 +63,16 @@ async def run_side(
         kept: Where ``folder`` will lie if this fails; None if it will be removed.
         interrupts: Installed interrupt counter.
         progress: Where to say what goes on.
+        other: Trace of the other side, if there is one: settings that cannot give the same bits are said while this one runs.
 
     Raises:
         LaunchFailed: The launcher could not be started.
         CaptureError: Nothing was captured, for the reason that the launcher told.
         TimedOut: It ran longer than allowed.
         Interrupted: The user interrupted.
+        ContractStopped: A setting that changes arithmetic differs, and that was to end the comparison.
     """
+    watch = None if other is None else ContractWatch(side.name, folder / "trace", other, progress, stop=capture.stop_on_contract)
     spawn = _spawn(side, interpreter, capture, folder, kept)
     progress.say(f"{side.name}: {shlex.join(redact_argv(side.argv))}   (in {side.folder})")
     took = 0.0
@@ -76,9 +81,13 @@ async def run_side(
         nonlocal took
         took = elapsed
         progress.tick(f"{side.name}: {elapsed:.0f} s")
+        if watch is not None:
+            watch.look()
 
     try:
         code = await run_to_end(spawn, interrupts, tick)
+        if watch is not None:
+            watch.look()  # a program that was faster than one tick
     finally:
         progress.done()
     return outcome(side.name, folder, kept, code, took)

@@ -99,7 +99,13 @@ def _say_what_is_ignored(request: CompareRequest, sides: tuple[Side, Side], prog
     if any(isinstance(side, ProgramSide) for side in sides):
         return
     capture = request.capture
-    given = {"ARGV": request.argv, "--python": capture.python, "--timeout": capture.timeout_s, "--deterministic": capture.deterministic}
+    given = {
+        "ARGV": request.argv,
+        "--python": capture.python,
+        "--timeout": capture.timeout_s,
+        "--deterministic": capture.deterministic,
+        "--stop-on-contract": capture.stop_on_contract,
+    }
     ignored = [name for name, value in given.items() if value]
     if ignored:
         progress.say(f"note: both sides are traces, so nothing is run; {', '.join(ignored)} had no effect")
@@ -136,7 +142,9 @@ def _run_all(
             assert interpreter is not None, "a program side has an interpreter"
             kept = results.keep() / below / side.name
             folder = base / side.name
-            runs.append(await run_side(side, interpreter, capture, folder, kept=kept, interrupts=interrupts, progress=progress))
+            other = None if below else _ended(sides, runs)
+            run = await run_side(side, interpreter, capture, folder, kept=kept, interrupts=interrupts, progress=progress, other=other)
+            runs.append(run)
         return runs
 
     with Interrupts() as interrupts:
@@ -144,6 +152,12 @@ def _run_all(
     if interrupts.count:  # the last program ended by itself just then
         raise Interrupted("Interrupted when both programs had run.", hint="Run the command again.")
     return reference, suspect
+
+
+def _ended(sides: tuple[Side, Side], runs: list[SideRun]) -> Path | None:
+    """Trace of the side that has ended, or that was a trace from the beginning."""
+    traces = [run.trace for run in runs] + [side.trace for side in sides if isinstance(side, TraceSide)]
+    return traces[0] if traces else None
 
 
 def _judge(

@@ -54,6 +54,7 @@ class CaptureRequest:
         plan: The plan that both runs follow, or None; it has the same mode, steps and knobs.
         end_after: Updates after which a program in a private copy is ended; None lets it run.
         bare_steps: Unobserved updates to time before that.
+        stop_on_contract: End the comparison as soon as a setting that changes arithmetic is seen to differ.
     """
 
     mode: str = "full"
@@ -64,6 +65,7 @@ class CaptureRequest:
     plan: Plan | None = None
     end_after: int | None = None
     bare_steps: int = 0
+    stop_on_contract: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what no launch can honour."""

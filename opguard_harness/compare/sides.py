@@ -12,7 +12,7 @@ from opguard_harness.compare.request import CompareRequest, SideRequest
 from opguard_harness.config import DEFAULT_ARGV
 from opguard_harness.errors import SideNotFound
 
-_RANK_FOLDERS = "rank-" + "[0-9]" * 5
+RANK_FOLDERS = "rank-" + "[0-9]" * 5
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def resolve(request: CompareRequest, scratch: Path) -> tuple[Side, Side]:
 def trace_folder(path: Path) -> Path | None:
     """The trace directory that ``path`` is, or holds as ``trace``; None when it is neither."""
     for folder in (path, path / "trace"):
-        for rank in folder.glob(_RANK_FOLDERS):
+        for rank in folder.glob(RANK_FOLDERS):
             if (rank / "manifest.json").exists() or any(rank.glob("*.arrow")):
                 return folder
     return None

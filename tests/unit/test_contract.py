@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from opguard_core.contract.compare import compare, compare_ranks
+from opguard_core.contract.knobs import KNOBS, launch_environment, launch_report
 from opguard_core.contract.source_tree import git_commit, tree_digest
 from opguard_core.contract.spec import RULES, SEVERITIES, is_late, rule_of
 from opguard_core.determinism.environment import relevant
-from opguard_core.determinism.knobs import KNOBS, launch_environment, launch_report
 from opguard_core.plan.redact import is_secret_name, redact_argv, redact_text
 from opguard_core.plan.support import DEPENDENCIES, install_line, untested_pair
 
@@ -48,13 +48,27 @@ def test_differences_come_worst_first_with_both_values():
         ("env.OMP_NUM_THREADS", "order"),
         ("env.MKL_CBWR", "arithmetic"),
         ("env.NCCL_DEBUG_FILE", "cosmetic"),
-        ("env.NCCL_ALGO", "order"),
+        ("env.NCCL_ALGO", "environment"),
         ("env.PYTHONHASHSEED", "order"),
         ("env.TORCH_SOMETHING_NEW", "environment"),
         ("flags.cuda.matmul.allow_tf32", "environment"),
         ("flags.sdpa.flash", "arithmetic"),
-        ("flags.default_dtype", "environment"),
-        ("seed.torch", "environment"),
+        ("flags.default_dtype", "arithmetic"),
+        ("flags.fp32_precision.mkldnn.matmul", "arithmetic"),
+        ("flags.fp32_precision.cudnn.conv", "environment"),
+        ("forward.autocast", "arithmetic"),
+        ("dtype.parameters", "arithmetic"),
+        ("loader.0.batch_size", "arithmetic"),
+        ("loader.0.num_workers", "order"),
+        ("loader.1.sampler_epoch", "order"),
+        ("loader.0.pin_memory", "environment"),
+        ("load.0.digest", "arithmetic"),
+        ("checkpoint.0.digest", "environment"),
+        ("ddp.bucket_bytes", "order"),
+        ("dist.backend", "order"),
+        ("compile.inductor", "order"),
+        ("rng.step.torch", "environment"),
+        ("seed.torch", "arithmetic"),
         ("source.tree", "cosmetic"),
         ("never.heard.of.it", "environment"),
     ],
@@ -66,6 +80,45 @@ def test_what_a_difference_means(key, severity):
 def test_settings_of_an_accelerator_count_once_one_was_used():
     sides = [{"flags.cuda.matmul.allow_tf32": on, "device.name": "H200", "late": "end"} for on in (True, False)]
     assert severities(*sides) == {"flags.cuda.matmul.allow_tf32": "arithmetic"}
+
+
+def test_a_seed_that_nothing_was_drawn_from_changes_nothing():
+    def sides(*drawn):
+        return [{"seed.torch": seed, "rng.drawn": used, "late": "end"} for seed, used in zip((1, 2), drawn, strict=True)]
+
+    assert severities(*sides(False, False))["seed.torch"] == "environment"
+    assert severities(*sides(False, True))["seed.torch"] == "arithmetic"
+
+
+def test_attention_kernels_of_an_accelerator_are_idle_on_the_cpu():
+    def sides(name, **more):
+        kinds = {"flash": True, "math": True, "mem_efficient": True}
+        return [{"forward.sdpa": {**kinds, name: on}, "late": "end", **more} for on in (True, False)]
+
+    assert severities(*sides("mem_efficient")) == {"forward.sdpa": "environment"}
+    assert severities(*sides("math")) == {"forward.sdpa": "arithmetic"}
+    assert severities(*sides("mem_efficient", **{"device.name": "H200"})) == {"forward.sdpa": "arithmetic"}
+
+
+def test_what_only_one_side_loads_or_makes_is_no_conflict():
+    resumed = {"load.0.digest": "abc", "loader.1.batch_size": 4, "late": "end"}
+    assert set(severities({"late": "end"}, resumed).values()) == {"environment"}
+
+
+def test_what_the_events_show_is_told_and_leaves_the_verdict_to_them():
+    sides = [{"forward.autocast": policy, "flags.mkldnn.enabled": bool(policy), "late": "end"} for policy in ([], ["cpu bfloat16"])]
+    found = compare(*sides)
+    assert [(item.key, item.warns, item.conflicts) for item in found] == [
+        ("flags.mkldnn.enabled", True, True),
+        ("forward.autocast", True, False),
+    ]
+    assert found[1].sentence() == "forward.autocast: reference [], suspect ['cpu bfloat16'] (arithmetic)"
+
+
+def test_a_long_value_is_cut_in_a_sentence_and_whole_in_the_answer():
+    found = compare({"torch.build": "a" * 200}, {"torch.build": None})[0]
+    assert len(found.sentence()) < 140
+    assert found.as_dict()["reference"] == "a" * 200
 
 
 def test_mirrored_sides_give_mirrored_differences():

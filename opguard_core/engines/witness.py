@@ -1,0 +1,151 @@
+"""Facts for the contract about what the program makes and loads: loaders, checkpoint files, state dicts, autocast regions.
+
+Called by the hooks, inside the user's step: a failure is an unknown fact with its reason, never an exception. Reads only.
+
+What it cannot see: files read by other means (memory maps of another library, numpy); their weights show in ``load.*`` where they
+pass through `load_state_dict`, and else in the trace.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from opguard_core.determinism.facts import RankFacts
+from opguard_core.determinism.objects import dtype_facts, loader_facts, replica_facts
+from opguard_core.determinism.readers import autocast_policies
+from opguard_core.determinism.streams import fact
+from opguard_core.engines.quiet import quiet
+from opguard_core.probe.tensor import Unreadable, fingerprint
+
+MAX_LOADERS = 8
+MAX_LOADS = 16
+MAX_POLICIES = 16
+WHOLE_FILE_BYTES = 1 << 30  # larger files are digested in samples
+_SAMPLES = 64
+_SAMPLE_BYTES = 1 << 20
+
+
+class Witness:
+    """Notes facts of one rank.
+
+    Args:
+        facts: Where they go.
+    """
+
+    def __init__(self, facts: RankFacts) -> None:
+        self._facts = facts
+        self._loaders: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._num_loaders = 0
+        self._num_files = self._num_loads = 0
+        self._policies: set[str] = set()
+        self._forward = self._updated = False
+
+    def enter_module(self, module: Any, *, root: bool) -> None:
+        """A module is called for training, before the first update. Cost: 0.2 us; some 50 us at the first root."""
+        if self._updated:
+            return
+        found = fact(lambda: autocast_policies(torch))
+        for policy in found if isinstance(found, list) else ():
+            if policy not in self._policies and len(self._policies) < MAX_POLICIES:
+                self._policies.add(policy)
+        if root and not self._forward:
+            self._forward = True
+            self._facts.forward()
+            self._note("ddp", lambda: replica_facts(module))
+
+    def before_first_update(self, optimizer: Any) -> None:
+        """The first optimizer step begins."""
+        self._updated = True
+        if self._forward:
+            self._facts.note({"autocast.ran": sorted(self._policies)})
+        self._note("dtype", lambda: dtype_facts(optimizer))
+        self._facts.late("first optimizer step")
+
+    def enter_loader(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A DataLoader makes an iterator; noted once for each loader, in the order of first use."""
+        loader = args[0]
+        if loader in self._loaders or self._num_loaders >= MAX_LOADERS:
+            return
+        number, self._num_loaders = self._num_loaders, self._num_loaders + 1
+        self._loaders.add(loader)
+        self._note(f"loader.{number}", lambda: {f"loader.{number}.{key}": value for key, value in loader_facts(loader).items()})
+
+    def enter_file(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """``torch.load`` or a like function is called with a path or a file. Cost: reads the file once, up to 1 GiB of it."""
+        source = args[0] if args else kwargs.get("f", kwargs.get("filename"))
+        if self._num_files < MAX_LOADS:
+            number, self._num_files = self._num_files, self._num_files + 1
+            self._note(f"checkpoint.{number}.digest", lambda: _file_facts(source, f"checkpoint.{number}"))
+
+    def enter_load(self, receiver: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """``load_state_dict`` is called. Cost: reads every tensor of the state once."""
+        state = args[1] if len(args) > 1 else kwargs.get("state_dict")
+        if self._num_loads < MAX_LOADS:
+            number, self._num_loads = self._num_loads, self._num_loads + 1
+            self._note(f"load.{number}.digest", lambda: _state_facts(receiver, state, f"load.{number}"))
+
+    def _note(self, key: str, read: Any) -> None:
+        found = fact(read)
+        self._facts.note(found if isinstance(found, dict) and "unknown" not in found else {key: found})
+
+
+def _file_facts(source: Any, key: str) -> dict[str, object]:
+    """Digest and size of what is about to be loaded; a file object is read without moving its position."""
+    if isinstance(source, (str, os.PathLike)):
+        path = Path(source)
+    elif isinstance(source, io.BytesIO):
+        with source.getbuffer() as view:
+            return {f"{key}.digest": hashlib.sha256(view).hexdigest(), f"{key}.bytes": view.nbytes, f"{key}.file": "memory"}
+    elif isinstance(getattr(source, "name", None), str) and isinstance(source, (io.BufferedReader, io.FileIO)):
+        path = Path(source.name)
+    else:
+        return {f"{key}.digest": {"unknown": f"a {type(source).__name__} cannot be read without moving it"}}
+    with path.open("rb") as stream:
+        size = os.fstat(stream.fileno()).st_size
+        total = hashlib.sha256()
+        if size <= WHOLE_FILE_BYTES:
+            while chunk := stream.read(1 << 22):
+                total.update(chunk)
+            text = total.hexdigest()
+        else:
+            for index in range(_SAMPLES):
+                stream.seek(index * (size - _SAMPLE_BYTES) // (_SAMPLES - 1))
+                total.update(stream.read(_SAMPLE_BYTES))
+            text = f"{_SAMPLES} samples of 1 MiB: {total.hexdigest()}"
+    return {f"{key}.digest": text, f"{key}.bytes": size, f"{key}.file": path.name}
+
+
+def _state_facts(receiver: Any, state: Any, key: str) -> dict[str, object]:
+    """Digest of the tensors of a state dict, whatever they are called and in whatever order they come."""
+    with quiet():
+        found, count, unread = [], 0, 0
+        for tensor in _tensors(state):
+            count += 1
+            digest = fingerprint(tensor)
+            if isinstance(digest, Unreadable):
+                unread += 1
+            else:
+                found.append(f"{digest.mix64:016x} {tensor.dtype} {tuple(tensor.shape)}")
+    text = hashlib.sha256("\n".join(sorted(found)).encode()).hexdigest()
+    facts: dict[str, object] = {f"{key}.digest": text, f"{key}.tensors": count, f"{key}.into": type(receiver).__name__}
+    return {**facts, f"{key}.unread": unread} if unread else facts
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    open_values = [value]
+    while open_values:
+        one = open_values.pop()
+        if isinstance(one, torch.Tensor):
+            yield one
+        elif isinstance(one, dict):
+            open_values += dict.values(one)
+        elif type(one) in (list, tuple):
+            open_values += one
