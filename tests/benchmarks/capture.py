@@ -1,10 +1,11 @@
 """What capture costs on a small CPU GPT: step time bare, under each mode, and under torch's own DebugMode with hashing.
 
-    OMP_NUM_THREADS=1 python -m tests.benchmarks.capture [--layers 4] [--width 384] [--rounds 3] [--steps 3] [--profile MODE]
+    python -m tests.benchmarks --only capture
+    OMP_NUM_THREADS=1 python -m tests.benchmarks.capture --profile MODE
 
 All variants run in one process, in rounds, so that a busy machine slows them alike; ratios are of CPU time of the training
-thread (medians over steps) against bare, with wall time beside. DebugMode hashes inputs and outputs, which is what it can do
-that is closest to mode verify.
+thread against bare, with wall time beside. DebugMode hashes inputs and outputs, which is what it can do that is closest to
+mode verify; it records no source places then, we do.
 """
 
 from __future__ import annotations
@@ -16,68 +17,28 @@ import pstats
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import orjson
 import torch
-import torch.nn.functional as F
-from torch import nn
 
 from opguard_core.capture.session import start
 from opguard_core.plan.config import RunConfig
+from tests.benchmarks.report import Criterion, Section, table
+from tests.benchmarks.training import Shape, Training
 
-VARIANTS = ("bare", "trusted", "full", "verify", "debugmode")
-
-
-class Block(nn.Module):
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x_btd: torch.Tensor) -> torch.Tensor:
-        b, t, d = x_btd.shape
-        q, k, v = (part.view(b, t, self.heads, -1).transpose(1, 2) for part in self.qkv(self.norm1(x_btd)).chunk(3, -1))
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, t, d)
-        x_btd = x_btd + self.out(mixed)
-        return x_btd + self.down(F.gelu(self.up(self.norm2(x_btd))))
-
-
-class Gpt(nn.Module):
-    def __init__(self, layers: int, width: int, vocab: int, context: int) -> None:
-        super().__init__()
-        self.tokens, self.places = nn.Embedding(vocab, width), nn.Embedding(context, width)
-        self.blocks = nn.ModuleList([Block(width, width // 64) for _ in range(layers)])
-        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocab, bias=False)
-
-    def forward(self, ids_bt: torch.Tensor) -> torch.Tensor:
-        x_btd = self.tokens(ids_bt) + self.places(torch.arange(ids_bt.shape[1]))
-        for block in self.blocks:
-            x_btd = block(x_btd)
-        return self.head(self.norm(x_btd))
-
-
-class Training:
-    """A model, its optimizer and a stream of batches."""
-
-    def __init__(self, options: argparse.Namespace) -> None:
-        torch.manual_seed(0)
-        self.model = Gpt(options.layers, options.width, options.vocab, options.context)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-4)
-        self.shape = (options.batch, options.context + 1)
-        self.vocab = options.vocab
-
-    def step(self) -> float:
-        ids = torch.randint(0, self.vocab, self.shape)
-        loss = F.cross_entropy(self.model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        return loss.item()
+VARIANTS = ("bare", "sentinel", "outside", "trusted", "full", "verify", "debugmode")
+OUTSIDE = (1 << 30, (1 << 30) + 1)  # a window that no step reaches: what `--steps` costs before and after it
+TITLES = {
+    "sentinel": "sentinel (state only)",
+    "outside": "verify, outside the window of `--steps`",
+    "debugmode": "DebugMode with input and output hashes",
+}
+SIZE = Shape(layers=4, width=384)
+WIDTHS = (128, 256, 384, 512)
+SHARE = 0.45  # of what DebugMode adds, the most that mode verify may add
+TRACE_BYTES = 48  # a tensor, on disk
 
 
 @contextlib.contextmanager
@@ -92,68 +53,163 @@ def observed(variant: str, folder: Path) -> Iterator[None]:
             yield
     else:
         folder.mkdir(parents=True)
-        session = start(RunConfig(run_dir=folder, user_root=Path.cwd(), mode=variant))
+        mode, steps = ("verify", OUTSIDE) if variant == "outside" else (variant, None)
+        session = start(RunConfig(run_dir=folder, user_root=Path.cwd(), mode=mode, steps=steps))
         try:
             yield
         finally:
             session.stop("exit")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("layers", 4), ("width", 384), ("vocab", 1024), ("context", 128), ("batch", 4), ("rounds", 3), ("steps", 3)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--variants", nargs="*", default=list(VARIANTS))
-    parser.add_argument("--profile", choices=("trusted", "full", "verify"))
-    options = parser.parse_args()
-    cpu: dict[str, list[float]] = {variant: [] for variant in options.variants}
-    wall: dict[str, list[float]] = {variant: [] for variant in options.variants}
-    with tempfile.TemporaryDirectory(prefix="opguard-bench-") as scratch:
-        if options.profile:
-            profile(options, Path(scratch))
-            return
-        training = Training(options)
-        training.step()
-        for number in range(options.rounds):
-            for variant in options.variants:
-                with observed(variant, Path(scratch) / f"{variant}-{number}"):
+class Times:
+    """Seconds of each step, by variant and round.
+
+    Attributes:
+        cpu: Of the training thread.
+        wall: By the clock.
+    """
+
+    def __init__(self, variants: Sequence[str]) -> None:
+        self.cpu: dict[str, list[list[float]]] = {variant: [] for variant in variants}
+        self.wall: dict[str, list[list[float]]] = {variant: [] for variant in variants}
+
+    def ratio(self, variant: str, *, wall: bool = False) -> float:
+        """Median over rounds of (median step of the variant / median step of bare in the same round)."""
+        times = self.wall if wall else self.cpu
+        return statistics.median(
+            statistics.median(ours) / statistics.median(bare) for ours, bare in zip(times[variant], times["bare"], strict=True)
+        )
+
+    def cpu_ms(self, variant: str) -> float:
+        """Median CPU milliseconds of a step."""
+        return statistics.median(seconds for steps in self.cpu[variant] for seconds in steps) * 1e3
+
+
+def interleaved(shape: Shape, variants: Sequence[str], folder: Path, *, rounds: int, steps: int, progress: Callable[[str], None]) -> Times:
+    """Time one training under every variant, round after round.
+
+    Args:
+        shape: Sizes.
+        variants: Which; "bare" must be among them.
+        folder: Traces go to ``VARIANT-ROUND`` in it.
+        rounds: How often each variant has its turn.
+        steps: Timed steps a turn; one more before them is not timed.
+        progress: Told about each round.
+    """
+    times = Times(variants)
+    training = Training(shape)
+    training.step()
+    for number in range(rounds):
+        progress(f"capture, width {shape.width}: round {number + 1} of {rounds}")
+        for variant in variants:
+            cpu, wall = [], []
+            with observed(variant, folder / f"{variant}-{number}"):
+                training.step()
+                for _ in range(steps):
+                    begun_cpu, begun = time.thread_time(), time.perf_counter()
                     training.step()
-                    for _ in range(options.steps):
-                        begun_cpu, begun = time.thread_time(), time.perf_counter()
-                        training.step()
-                        cpu[variant].append(time.thread_time() - begun_cpu)
-                        wall[variant].append(time.perf_counter() - begun)
-        base_cpu, base_wall = (statistics.median(times.get("bare") or [1.0]) for times in (cpu, wall))
-        print(f"{'variant':10s} {'cpu ms':>8s} {'ratio':>6s} {'wall ms':>8s} {'ratio':>6s}")
-        for variant in options.variants:
-            a, b = statistics.median(cpu[variant]), statistics.median(wall[variant])
-            print(f"{variant:10s} {a * 1e3:8.1f} {a / base_cpu:6.2f} {b * 1e3:8.1f} {b / base_wall:6.2f}")
-        for variant in options.variants:
-            folder = Path(scratch) / f"{variant}-0"
-            if (folder / "rank-00000").is_dir():
-                manifest = (folder / "rank-00000" / "manifest.json").read_bytes()
-                print(variant, "events, slots, bytes a slot:", trace_size(manifest))
+                    cpu.append(time.thread_time() - begun_cpu)
+                    wall.append(time.perf_counter() - begun)
+            times.cpu[variant].append(cpu)
+            times.wall[variant].append(wall)
+    return times
 
 
-def trace_size(manifest: bytes) -> tuple[int, int, float]:
-    """Events, slots and bytes on disk per slot."""
-    segments = orjson.loads(manifest)["segments"]
-    rows = {table: sum(s["rows"] for s in segments if s["table"] == table) for table in ("events", "slots")}
-    return rows["events"], rows["slots"], round(sum(s["bytes"] for s in segments) / max(1, rows["slots"]), 1)
+def trace_size(rank_folder: Path) -> tuple[int, int, float] | None:
+    """Events, slots and bytes on disk per slot of a finished trace; None if there is none."""
+    manifest = rank_folder / "manifest.json"
+    if not manifest.exists():
+        return None
+    segments = orjson.loads(manifest.read_bytes())["segments"]
+    rows = {name: sum(s["rows"] for s in segments if s["table"] == name) for name in ("events", "slots")}
+    return rows["events"], rows["slots"], sum(s["bytes"] for s in segments) / max(1, rows["slots"])
 
 
-def profile(options: argparse.Namespace, scratch: Path) -> None:
-    """Print where one mode spends its time."""
-    training = Training(options)
+def share_of(ours: float, theirs: float) -> float:
+    """What ours adds to a step as a share of what theirs adds, both as ratios against bare."""
+    return (ours - 1) / (theirs - 1)
+
+
+def measure(
+    folder: Path,
+    *,
+    progress: Callable[[str], None],
+    shape: Shape = SIZE,
+    rounds: int = 5,
+    steps: int = 3,
+    widths: Sequence[int] = WIDTHS,
+    variants: Sequence[str] = VARIANTS,
+) -> Section:
+    """Cost of every variant at one size, and of the main ones as the model grows.
+
+    Args:
+        folder: Scratch space.
+        progress: Told what is being done.
+        shape: Size of the main table.
+        rounds: Interleaved rounds of the main table.
+        steps: Timed steps a round.
+        widths: Sizes of the second table, fewer rounds.
+        variants: Rows of the main table.
+    """
+    times = interleaved(shape, variants, folder / "main", rounds=rounds, steps=steps, progress=progress)
+    sizes = {variant: trace_size(folder / "main" / f"{variant}-0" / "rank-00000") for variant in variants}
+    rows = []
+    for variant in variants:
+        size = sizes[variant]
+        kept = (None, None) if size is None or not size[1] else (size[1], size[2])
+        rows.append(
+            (TITLES.get(variant, variant), times.cpu_ms(variant), times.ratio(variant), times.ratio(variant, wall=True), kept[0], kept[1])
+        )
+    tables = [table(("variant", "CPU ms a step", "ratio", "wall ratio", "tensors in the trace", "bytes on disk a tensor"), rows)]
+    grown = []
+    main = ("bare", "full", "verify", "debugmode")
+    for width in widths:
+        wider = Shape(shape.layers, width, shape.vocab, shape.context, shape.batch)
+        part = interleaved(wider, main, folder / f"width-{width}", rounds=min(3, rounds), steps=steps, progress=progress)
+        ratios = [part.ratio(variant) for variant in main[1:]]
+        grown.append((width, part.cpu_ms("bare"), *ratios, share_of(ratios[1], ratios[2])))
+    if grown:
+        tables.append(table(("width", "bare, CPU ms a step", "full", "verify", "DebugMode", "(verify - 1) / (DebugMode - 1)"), grown))
+    criteria = [
+        Criterion("(verify - 1) / (DebugMode - 1), inputs and outputs", share_of(times.ratio("verify"), times.ratio("debugmode")), SHARE)
+    ]
+    criteria += [
+        Criterion(f"trace of mode {variant}, bytes a tensor", size[2], TRACE_BYTES)
+        for variant in ("full", "verify")
+        if (size := sizes.get(variant)) is not None
+    ]
+    return Section(
+        how=(
+            f"torch {torch.__version__}, {torch.get_num_threads()} thread; GPT of {shape.layers} layers, width {shape.width}, batch "
+            f"{shape.batch} x {shape.context}, AdamW; one process, {rounds} interleaved rounds of {steps} steps; CPU time of the training "
+            "thread, medians; a ratio is taken within its round."
+        ),
+        tables=tables,
+        criteria=criteria,
+    )
+
+
+def profile(shape: Shape, variant: str, steps: int) -> None:
+    """Print where one variant spends its time."""
+    training = Training(shape)
     training.step()
     profiler = cProfile.Profile()
-    with observed(options.profile, scratch / "profile"):
+    with tempfile.TemporaryDirectory(prefix="opguard-bench-") as scratch, observed(variant, Path(scratch) / "profile"):
         training.step()
         profiler.enable()
-        for _ in range(options.steps):
+        for _ in range(steps):
             training.step()
         profiler.disable()
     pstats.Stats(profiler).sort_stats("tottime").print_stats(35)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in (("layers", 4), ("width", 384), ("vocab", 1024), ("context", 128), ("batch", 4), ("steps", 3)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--profile", choices=VARIANTS[1:], required=True)
+    options = parser.parse_args()
+    profile(Shape(options.layers, options.width, options.vocab, options.context, options.batch), options.profile, options.steps)
 
 
 if __name__ == "__main__":

@@ -1,23 +1,24 @@
-"""How fast the fingerprint is on one core, beside memcpy: `python -m tests.benchmarks.fingerprint [MiB]`.
+"""How fast the fingerprint is on one core, beside memcpy: `python -m tests.benchmarks --only fingerprint`.
 
-Prints the tables of RESULTS.md. Times are processor time of this thread, the least of several repeats, so that a busy machine shows less.
-All digests in one pass, always. Rates count the logical bytes, read once; memcpy is charged the bytes that it copies, once.
+Times are processor time of this thread, the least of several repeats, so that a busy machine shows less. All digests in one
+pass, always. Rates count the logical bytes, read once; memcpy is charged the bytes that it copies, once.
 """
 
 from __future__ import annotations
 
-import datetime
-import platform
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from opguard_core.fingerprint import cpu, native, numpy_twin
 from opguard_core.fingerprint.dtypes import ELEMENT_TYPES
+from opguard_core.probe import tensor
+from tests.benchmarks.report import Criterion, Section, table
 
+RATES = (3.0, 0.4)  # GB/s on contiguous float32: compiled, numpy
 DTYPES = ["float32", "bfloat16", "float16", "float64", "int64", "int32", "uint8", "float8_e4m3fn", "complex64", "complex128"]
 
 
@@ -30,16 +31,9 @@ def least_seconds(call: Callable[[], object], repeats: int = 5) -> float:
     return best / 1e9
 
 
-def processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-
-
-def dense_rates(memory: np.ndarray, copy_rate: float) -> None:
-    print("| dtype, contiguous | compiled GB/s | of memcpy | numpy GB/s |\n|---|---|---|---|")
+def dense_rates(memory: np.ndarray, copy_rate: float) -> list[tuple[str, float, float, float]]:
+    """Dtype, compiled GB/s, share of memcpy, numpy GB/s, on contiguous memory."""
+    rows = []
     for dtype in DTYPES:
         element = ELEMENT_TYPES[dtype]
         length = memory.nbytes // element.item_bytes
@@ -51,11 +45,12 @@ def dense_rates(memory: np.ndarray, copy_rate: float) -> None:
             lambda element=element, short=short: numpy_twin.fingerprint(memory.ctypes.data, element, (short // element.item_bytes,), (1,)),
             3,
         )
-        print(f"| {dtype} | {compiled / 1e9:.2f} | {compiled / copy_rate:.2f} | {chunked / 1e9:.2f} |")
+        rows.append((dtype, compiled / 1e9, compiled / copy_rate, chunked / 1e9))
+    return rows
 
 
-def strided_rates(memory: np.ndarray) -> None:
-    print("\n| layout, 16 M elements or what fits | float32 GB/s | bfloat16 GB/s |\n|---|---|---|")
+def strided_rates(memory: np.ndarray) -> list[tuple[str, float | None, float | None]]:
+    """Layout, GB/s of float32 and of bfloat16; None where the memory is too small for it."""
     layouts = {
         "contiguous": ((4096, 4096), (4096, 1)),
         "transposed 4096 x 4096": ((4096, 4096), (1, 4096)),
@@ -67,58 +62,68 @@ def strided_rates(memory: np.ndarray) -> None:
         "every second element": ((1 << 22,), (2,)),
         "one row expanded 4096 times": ((4096, 4096), (0, 1)),
     }
+    rows = []
     for name, (shape, strides) in layouts.items():
-        cells = []
+        rates: list[float | None] = []
         for dtype in ("float32", "bfloat16"):
             reader = cpu.Reader(ELEMENT_TYPES[dtype], shape, strides)
-            assert reader.extent_bytes <= memory.nbytes
+            if reader.extent_bytes > memory.nbytes:
+                rates.append(None)
+                continue
             nbytes = int(np.prod(shape)) * ELEMENT_TYPES[dtype].item_bytes
-            cells.append(f"{nbytes / least_seconds(lambda reader=reader: reader.read(memory.ctypes.data)) / 1e9:.2f}")
-        print(f"| {name} | {' | '.join(cells)} |")
+            rates.append(nbytes / least_seconds(lambda reader=reader: reader.read(memory.ctypes.data)) / 1e9)
+        rows.append((name, rates[0], rates[1]))
+    return rows
 
 
-def small_calls(memory: np.ndarray) -> None:
-    print("\n| one call on 32 float32 | us |\n|---|---|")
+def small_calls(memory: np.ndarray, many: int) -> list[tuple[str, float]]:
+    """Call, microseconds of one on 32 float32."""
     pointer, shape, strides = memory.ctypes.data, (4, 8), (8, 1)
     reader = cpu.Reader(ELEMENT_TYPES["float32"], shape, strides)
+    plain, parameter = torch.randn(4, 8), torch.nn.Parameter(torch.randn(4, 8))
+    conjugate = torch.randn(4, 4, dtype=torch.complex64).conj()
     calls: dict[str, Callable[[], object]] = {
         "an empty Python function": lambda: None,
         "`Reader.read`": lambda: reader.read(pointer),
         "`cpu.fingerprint`": lambda: cpu.fingerprint(pointer, "float32", shape, strides),
+        "`probe.tensor.fingerprint`, plain": lambda: tensor.fingerprint(plain),
+        "`probe.tensor.fingerprint`, parameter": lambda: tensor.fingerprint(parameter),
+        "`probe.tensor.fingerprint`, conjugate view": lambda: tensor.fingerprint(conjugate),
     }
-    try:
-        import torch
-
-        from opguard_core.probe import tensor
-    except ImportError:
-        print("| torch is not installed: no probe | - |")
-    else:
-        plain, parameter = torch.randn(4, 8), torch.nn.Parameter(torch.randn(4, 8))
-        conjugate = torch.randn(4, 4, dtype=torch.complex64).conj()
-        calls["`probe.tensor.fingerprint`, plain"] = lambda: tensor.fingerprint(plain)
-        calls["`probe.tensor.fingerprint`, parameter"] = lambda: tensor.fingerprint(parameter)
-        calls["`probe.tensor.fingerprint`, conjugate view"] = lambda: tensor.fingerprint(conjugate)
+    rows = []
     for name, call in calls.items():
         call()
-        many = 20_000
-        seconds = least_seconds(lambda call=call, many=many: [call() for _ in range(many)])
-        print(f"| {name} | {seconds / many * 1e6:.2f} |")
+        rows.append((name, least_seconds(lambda call=call: [call() for _ in range(many)]) / many * 1e6))
+    return rows
 
 
-def main() -> None:
-    mebibytes = int(sys.argv[1]) if len(sys.argv) > 1 else 256
+def measure(folder: Path, *, progress: Callable[[str], None], mebibytes: int = 256, many: int = 20_000) -> Section:
+    """Rates on large memory, and what one small call costs.
+
+    Args:
+        folder: Not used; nothing is written.
+        progress: Told what is being done.
+        mebibytes: Size of the memory.
+        many: Small calls to average over.
+    """
+    del folder
+    progress(f"fingerprint, {mebibytes} MiB")
     memory = np.random.default_rng(0).standard_normal(mebibytes << 18, dtype=np.float32)
     target = np.empty_like(memory)
     copy_rate = memory.nbytes / least_seconds(lambda: np.copyto(target, memory))
+    dense = dense_rates(memory, copy_rate)
     loaded = cpu.implementation()
-    today = datetime.datetime.now(datetime.timezone.utc)
     built = f"{loaded.compiler} {' '.join(loaded.flags)}" if isinstance(loaded, native.Native) else loaded.reason
-    print(f"{today:%Y-%m-%d}, {processor()}, one core, Python {platform.python_version()}, numpy {np.__version__},")
-    print(f"{built}; {mebibytes} MiB; memcpy {copy_rate / 1e9:.2f} GB/s.\n")
-    dense_rates(memory, copy_rate)
-    strided_rates(memory)
-    small_calls(memory)
-
-
-if __name__ == "__main__":
-    main()
+    progress("fingerprint, strided and small")
+    return Section(
+        how=f"One core, all digests in one pass, numpy {np.__version__}, {built}; {mebibytes} MiB; memcpy {copy_rate / 1e9:.2f} GB/s.",
+        tables=[
+            table(("dtype, contiguous", "compiled GB/s", "of memcpy", "numpy GB/s"), dense),
+            table(("layout, 16 M elements or what fits", "float32 GB/s", "bfloat16 GB/s"), strided_rates(memory)),
+            table(("one call on 32 float32", "us"), small_calls(memory, many)),
+        ],
+        criteria=[
+            Criterion("contiguous float32, compiled", dense[0][1], RATES[0], "GB/s", at_least=True),
+            Criterion("contiguous float32, numpy", dense[0][3], RATES[1], "GB/s", at_least=True),
+        ],
+    )
