@@ -11,6 +11,7 @@ from opguard_core.align.columns import COLLECTIVE, KINDS, OPTIMIZER_PHASE, READ,
 from opguard_core.align.timeline import REFERENCE, SUSPECT, Step, Timeline
 from opguard_core.certify.ambiguity import BY_POSITION, rivals
 from opguard_core.certify.draws import Draws
+from opguard_core.certify.endings import last_told, raising
 from opguard_core.certify.findings import RankFindings
 from opguard_core.certify.harmless import HarmlessDifferences
 from opguard_core.certify.hiding import Hiding
@@ -90,7 +91,7 @@ class RankJudge:
         state = compare_state(aligned)
         self._note_state(step.number, state)
         ledgers = self.timeline.ledgers
-        matters = Matters(index, state, (ledgers[REFERENCE].lifetimes, ledgers[SUSPECT].lifetimes))
+        matters = Matters(index, state, (ledgers[REFERENCE].lifetimes, ledgers[SUSPECT].lifetimes), last_told(self.timeline, index))
         findings.shares.append(shares(aligned, index))
         roots, weak = self._first_that_matters(step.number, index, matters)
         if not roots:
@@ -336,5 +337,6 @@ def _candidates(index: WindowIndex) -> Ints:
     for window, events in sides:
         kind = window.kind[events]
         leaving &= (kind == READ) | (kind == COLLECTIVE) | (window.phase[events] == OPTIMIZER_PHASE)
-    at = np.flatnonzero(aligned.differs | (aligned.reads_differ & leaving))
+    raised = raising(aligned.reference.window, sides[0][1]) != raising(aligned.suspect.window, sides[1][1])
+    at = np.flatnonzero(aligned.differs | (aligned.reads_differ & leaving) | raised)
     return aligned.pairs[at[np.argsort(_orders(index)[at], kind="stable")]]

@@ -15,6 +15,7 @@ from opguard_core.align import slots
 from opguard_core.align.columns import COLLECTIVE, MUT, OPTIMIZER_PHASE, READ, STATE
 from opguard_core.align.ledger import Lifetimes
 from opguard_core.align.timeline import REFERENCE, SUSPECT
+from opguard_core.certify.endings import raised_alone
 from opguard_core.certify.index import WindowIndex
 from opguard_core.certify.statecompare import StateBoundary
 
@@ -31,8 +32,8 @@ class Sink(NamedTuple):
     """Where a difference counts.
 
     Attributes:
-        kind: "read", "collective", "optimizer", "state" or "write"; "guess" for a read or collective of which only the
-            place says that both sides hand on the same quantity.
+        kind: "read", "collective", "optimizer", "state" or "write"; "raise" for what made one side end with an exception;
+            "guess" for a read or collective of which only the place says that both sides hand on the same quantity.
         left: Reference event.
         right: Suspect event.
     """
@@ -65,11 +66,13 @@ class Matters:
         index: The window.
         state: Its state boundary.
         lifetimes: Of the storages of both sides.
+        last_told: By side the read after which that side ended with an exception, -1 when there is none in this window.
     """
 
     index: WindowIndex
     state: StateBoundary
     lifetimes: tuple[Lifetimes, Lifetimes]
+    last_told: tuple[int, int] = (-1, -1)
     _reached: dict[bool, dict[tuple[int, int], Sink | None]] = field(default_factory=lambda: {False: {}, True: {}})
     _reads_left: int = MAX_READS
 
@@ -86,6 +89,8 @@ class Matters:
         if not self.index.sure(left):
             return None
         if aligned.reads_differ[pair]:
+            if raised_alone(self.index.window(REFERENCE), self.index.window(SUSPECT), left, right):
+                return Sink("raise", left, right)
             if window.kind[left] == aligned.suspect.window.kind[right] and window.kind[left] in (READ, COLLECTIVE):
                 kind = READ_SINK if window.kind[left] == READ else "collective"
                 return Sink(kind if self.same_quantity(pair) else GUESS, left, right)
@@ -99,11 +104,14 @@ class Matters:
         return None
 
     def same_quantity(self, pair: int) -> bool:
-        """What a pair hands on differently comes, on both sides, from the two events of one pair, or from outside."""
+        """What a pair hands on differently is one state by name, or comes on both sides from one pair, or from outside."""
         aligned, index = self.index.aligned, self.index
         for at in index.inputs_of(pair):
             if aligned.inputs.code[at] <= slots.LAST_SAME:
                 continue
+            name = aligned.reference.window.tensor[aligned.inputs.left[at]]
+            if name and name == aligned.suspect.window.tensor[aligned.inputs.right[at]]:
+                return True
             left = aligned.reference.producers(int(aligned.inputs.left[at]))[0][:1]
             right = aligned.suspect.producers(int(aligned.inputs.right[at]))[0][:1]
             if not left and not right:
@@ -184,11 +192,15 @@ class Matters:
             slot = self._state_slots[side].get(row)
             return Sink("state", slot.left_event, slot.right_event) if slot is not None and slot.counts else None
         left, right = index.sides(side, event)
+        if event == self.last_told[side] and index.read_codes[side][row] > slots.LAST_SAME:
+            return Sink("raise", left, right)
         if min(left, right) >= 0 and index.sure(left):
             code = index.read_codes[side][row]
             blind = index.is_blind(left, right)
             if blind and code >= slots.UNKNOWN:  # nobody looked at what it returned: whoever reads that shows whether it differs
-                queue += [(at, output) for at, one in ((REFERENCE, left), (SUSPECT, right)) for output in index.window(at).outputs(one).tolist()]
+                queue += [
+                    (at, output) for at, one in ((REFERENCE, left), (SUSPECT, right)) for output in index.window(at).outputs(one).tolist()
+                ]
             if code <= slots.LAST_SAME:
                 return None
             pair = int(index.pair_of[left])
