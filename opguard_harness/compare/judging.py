@@ -10,6 +10,7 @@ from typing import Any
 from opguard_core.certify.answer import to_dict
 from opguard_core.certify.compare import compare as certify
 from opguard_core.certify.filters import Filter
+from opguard_core.contract.applied import applied_knobs
 from opguard_core.contract.compare import Difference, compare_ranks
 from opguard_core.ids import SIDES
 from opguard_core.trace.reader import Run
@@ -59,10 +60,23 @@ def judge(
     if steps is not None:
         _require_window(runs, answer["compared"], steps)
     answer["contract"] = [item.as_dict() for item in contract]
+    determinism = {side: _knobs(run) for side, run in zip(SIDES, runs, strict=True)}
+    if any(determinism.values()):
+        answer["determinism"] = determinism
     answer["exit"] = {side.name: _exit_code(side, run) for side, run in zip((reference, suspect), runs, strict=True)}
     answer["seconds"] = {"align": round(aligned - began, 3), "certify": round(time.monotonic() - aligned, 3)}
     _weigh_exits(answer)
     return answer
+
+
+def _knobs(run: Run) -> list[dict[str, Any]]:
+    """What became of the determinism knobs: as the lowest rank tells it, or the first rank that has a problem with one."""
+    told: dict[str, dict[str, Any]] = {}
+    for rank in sorted(run.ranks):
+        for knob in applied_knobs(run.ranks[rank].manifest.contract):
+            if knob["name"] not in told or (knob["problem"] and not told[knob["name"]]["problem"]):
+                told[knob["name"]] = knob
+    return list(told.values())
 
 
 def contract_differences(reference: Path, suspect: Path) -> list[dict[str, Any]]:

@@ -63,6 +63,7 @@ def compare(request: CompareRequest, progress: Progress) -> dict[str, Any]:
             runs = _run_all(sides, interpreter, request.capture, results, progress)
             progress.say("comparing the traces")
             answer = _judge(runs, results.partial, final, request.capture.steps, progress, request.filters)
+            _say_what_was_not_applied(answer, progress)
             answer = _look_again(answer, request, again, interpreter, results, progress)
             add_plan(answer, request.capture.plan, runs)
             answer["seconds"]["total"] = round(time.monotonic() - began, 3)
@@ -109,6 +110,14 @@ def _say_what_is_ignored(request: CompareRequest, sides: tuple[Side, Side], prog
     ignored = [name for name, value in given.items() if value]
     if ignored:
         progress.say(f"note: both sides are traces, so nothing is run; {', '.join(ignored)} had no effect")
+
+
+def _say_what_was_not_applied(answer: dict[str, Any], progress: Progress) -> None:
+    """A knob that does not hold in a run must not pass in silence."""
+    for side, knobs in answer.get("determinism", {}).items():
+        for knob in knobs:
+            if knob["problem"]:
+                progress.say(f"note: --deterministic: {side}: {knob['name']} is not {knob['value']}: {knob['problem']}")
 
 
 def _interpreter(sides: tuple[Side, Side], capture: CaptureRequest, progress: Progress) -> Interpreter | None:

@@ -20,6 +20,7 @@ FROZEN = {
         "--reference-commit",
         "--reference-env",
         "--steps",
+        "--stop-on-contract",
         "--suspect",
         "--suspect-args",
         "--suspect-env",
