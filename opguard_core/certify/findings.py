@@ -67,7 +67,7 @@ class RankFindings:
         pivot: Root of the first difference that matters, and other roots of the same difference.
         rivals: Pairs that fit as well as the pivot and would name another expression.
         first_consumers: First pairs whose reads differ because of it.
-        clock: Collectives begun at the pivot.
+        clock: When the pivot happens, by collectives: twice those begun before it, one more for a collective's own result.
         harmless: Differences that reached nothing, in order.
         harmless_more: Number of further ones.
         unresolved: Harmless ones that are still alive at the end.

@@ -284,8 +284,16 @@ class RankJudge:
             findings.state_unmatched.append((number, *lone))
 
     def _clock(self, node: Node) -> int:
-        sides = [(REFERENCE, node.left), (SUSPECT, node.right)]
-        return min(int(self.timeline.flow(side, node.window).window.clock[event]) for side, event in sides if event is not None)
+        """When a node happens, for comparing ranks: collectives begun before it, twice, and one more for a collective's result.
+
+        What a collective hands out on one rank may come from another, whose own work before it has the same count.
+        """
+        found = []
+        for side, event in ((REFERENCE, node.left), (SUSPECT, node.right)):
+            if event is not None:
+                window = self.timeline.flow(side, node.window).window
+                found.append(2 * int(window.clock[event]) + int(window.kind[event] == COLLECTIVE))
+        return min(found)
 
     def _count(self, step: Step, index: WindowIndex, pivot: Node | None) -> None:
         """Add a window to the equal prefix: all of it, or what stands before the pivot."""
