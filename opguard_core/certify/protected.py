@@ -13,6 +13,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from opguard_core.align.columns import MUT, OPTIMIZER_PHASE, PHASES, READ, STATE, Ints, Window
+from opguard_core.align.dataflow import Dataflow
 from opguard_core.align.timeline import REFERENCE, SUSPECT, Row, Timeline
 from opguard_core.certify.roots import Node
 from opguard_core.certify.statecompare import kind_of
@@ -63,7 +64,7 @@ class Protected:
         if window.phase[event] == _BACKWARD:
             return GRADIENT
         rows = [row for row in range(int(window.first[event]), int(window.first[event + 1])) if window.text(int(window.slot[row])) in slots]
-        names = {kind_of(window.text(int(window.tensor[row]))) for row in rows}
+        names = {kind_of(name) for row in rows for name in _names(flow, row)}
         if "grad" in names:
             return GRADIENT
         if names.intersection(_KINDS_OF_STATE) or self._goes_on(side, window, event, rows):
@@ -112,6 +113,14 @@ class Protected:
                     terms.add(maker)
                     queue += window.reads(maker).tolist()
         return frozenset(terms)
+
+
+def _names(flow: Dataflow, row: int) -> set[str]:
+    """What the memory of a slot is called anywhere in its window: a parameter is initialised before it belongs to a module."""
+    window = flow.window
+    storage = int(window.storage[row])
+    rows = flow.rows_of(storage) if storage >= 0 else np.array([row])
+    return {window.text(number) for number in np.unique(window.tensor[rows]).tolist()} - {""}
 
 
 def _starts(window: Window) -> Ints:

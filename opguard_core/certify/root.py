@@ -8,7 +8,7 @@ where nothing observed wrote them, or where one side does work the other lacks.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from opguard_core.align.timeline import REFERENCE, SUSPECT, Row, Timeline
 from opguard_core.certify.roots import Node, Root, merged
 from opguard_core.certify.standing import Rows
 from opguard_core.ids import Origin
+
+_CASTS = ("_to_copy", "to", "type_as", "copy", "convert_element_type")
 
 MAX_NODES = 20_000
 """Events looked at in one walk; real ones end after a handful."""
@@ -106,7 +108,22 @@ class RootWalk:
         if not walk.roots:  # a circle: the same updates in another order
             first = min(walk.seen, key=self.rows.order)
             walk.roots.append(Root(first, Origin.STRUCTURE, self.output_slot(first), consumer=walk.seen[first]))
-        return sorted(merged(list(dict.fromkeys(walk.roots))), key=lambda root: self.rows.order(root.node))
+        found = [self._named(root) for root in merged(list(dict.fromkeys(walk.roots)))]
+        return sorted(found, key=lambda root: self.rows.order(root.node))
+
+    def _named(self, root: Root) -> Root:
+        """Work that one side does alone and that is nothing but a cast is a difference in precision."""
+        if root.origin != Origin.STRUCTURE or root.node.is_pair:
+            return root
+        side, event = root.node.one
+        window = self.timeline.flow(side, root.node.window).window
+        reads, made = window.reads(event), window.outputs(event)
+        if len(reads) != 1 or len(made) != 1 or window.shape[reads[0]] != window.shape[made[0]]:
+            return root
+        dtypes = [window.text(int(window.dtype[row])) for row in (reads[0], made[0])]
+        if window.text(int(window.op[event])) not in _CASTS or dtypes[0] == dtypes[1] or not all("float" in dtype for dtype in dtypes):
+            return root
+        return replace(root, origin=Origin.DTYPE, alternatives=(str(Origin.STRUCTURE),))
 
     # -- one pair ------------------------------------------------------------------------------------------------------
 

@@ -42,7 +42,7 @@ def preview_page(found: dict[str, Any]) -> list[str]:
     for entry in found["filters"]:
         lines += _filter(entry)
         counts = [f"{entry['hits']} hidden", f"{entry['refused']} refused", f"{entry['partly']} left visible: another slot differs too"]
-        lines.append(f"  effect    {', '.join(text for text in counts if entry['hits'] or not text.startswith('0 ')) or 'none'}")
+        lines.append(f"  effect    {', '.join(text for text in counts if not text.startswith('0 ')) or 'none'}")
         lines += [f"  hides     step {item['step']}, rank {item['rank']}: {_boundary(item)}" for item in entry["hidden"]]
     return lines
 

@@ -1,5 +1,7 @@
 """Benign filters: one named difference is hidden and counted; what matters for training never is, whatever a filter names."""
 
+from dataclasses import replace
+
 import pytest
 
 from opguard_core.certify import filtered
@@ -272,6 +274,21 @@ def test_named_state_and_its_boundary_are_never_hidden(judge, wide):
     refused(
         judge, (write(1), write(2)), rule("w.fill_(v)", "aten.fill_.Scalar", "mut.0", id="state"), "the state that a step leaves behind"
     )
+
+
+def test_the_initial_value_of_what_becomes_state_is_never_hidden(judge, wide):
+    """A parameter is filled before it belongs to a module and has a name."""
+
+    def initialise(content):
+        def change(s, t):
+            fresh = s.given((8, 8), 3)
+            made = s.op("aten.uniform_.default", [], (8, 8), content, into=fresh, at="init(w)", line=30)
+            s.op("aten.abs.default", [replace(made, name="param:late")], (8, 8), 6, at="abs(w)", line=31)
+
+        return in_step(1, "batch", change)
+
+    given = rule("init(w)", "aten.uniform_.default", "mut.0", id="init")
+    refused(judge, (initialise(1), initialise(2)), given, "the state that a step leaves behind")
 
 
 def test_an_average_that_outlives_the_step_is_never_hidden(judge, wide):
