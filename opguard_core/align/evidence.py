@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from opguard_core.align.columns import Flags, Ints
+from opguard_core.align.columns import PHASES, Flags, Ints
 from opguard_core.align.features import Features
+from opguard_core.ids import Phase
 
 MINIMUM = 2.0
 """Least score of a pair in the evidence pass."""
@@ -24,6 +25,10 @@ _PLAIN = (
     ("op", 1.0), ("shape", 1.0), ("dtype", 0.25), ("phase", 0.5), ("args", 0.25), ("module", 0.5), ("site", 0.5), ("library_site", 0.25),
 )  # fmt: skip
 _IF_ANY = (("tensor", 0.5), ("forward_site", 0.5), ("small", 0.5), ("forward_value", 1.0))
+STRANGERS = np.zeros((len(PHASES), len(PHASES)), bool)
+"""Phases that do nothing alike, though they read the same parameters: an evaluation, and a backward or an update."""
+for _phase in (Phase.BACKWARD, Phase.OPTIMIZER):
+    STRANGERS[PHASES.index(_phase), PHASES.index(Phase.EVAL)] = STRANGERS[PHASES.index(Phase.EVAL), PHASES.index(_phase)] = True
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,7 @@ def score(reference: Features, suspect: Features, left: Ints, right: Ints) -> Ce
     numel = (reference.numel[left] == suspect.numel[right]) & (reference.numel[left] >= 0)
     place = same["site"] & same["module"] & (r.site[left] != 0)
     evident = (same["op"] & (inputs > 0)) | (outputs & alike)
-    comparable = r.comparable[left] & s.comparable[right]
+    comparable = r.comparable[left] & s.comparable[right] & (outputs | ~STRANGERS[r.phase[left], s.phase[right]])
     return Cells(total, evident & comparable & (total >= MINIMUM), same["op"] & (same["shape"] | numel | place) & comparable)
 
 

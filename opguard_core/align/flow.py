@@ -8,6 +8,7 @@ import numpy as np
 
 from opguard_core.align.columns import Ints
 from opguard_core.align.dataflow import Dataflow
+from opguard_core.align.evidence import STRANGERS
 from opguard_core.align.pairing import FLOW, Pairing
 
 CROWD = 64
@@ -31,18 +32,18 @@ def pair_flow(pairing: Pairing, reference: Dataflow, suspect: Dataflow) -> int:
     shape, op = pairing.suspect.shape, window.op
     made = 0
     for event in pairing.free_right().tolist():
+        phase = window.phase[event]
         votes: Counter[int] = Counter()
         named: Counter[int] = Counter()
         for row in window.reads(event).tolist():
             for key in _keys(pairing, suspect, row, int(op[event]), int(shape[event])):
                 crowd = readers.get(key, ())
                 for candidate, slot in crowd:
-                    if pairing.left[candidate] < 0:
+                    if pairing.left[candidate] < 0 and not STRANGERS[pairing.reference.window.phase[candidate], phase]:
                         votes[candidate] += 1
                         named[candidate] += slot == window.slot[row]
         if not votes:
             continue
-        phase = window.phase[event]
         best = max(votes, key=lambda c: (votes[c], pairing.reference.window.phase[c] == phase, named[c], -c))
         pairing.add(best, event, FLOW)
         made += 1

@@ -6,6 +6,8 @@ taken for the first.
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 
 from opguard_core.align import slots
@@ -17,6 +19,9 @@ from opguard_core.certify.standing import Rows
 
 MAX_READS = 4096
 """Differing reads of the next window that are looked at."""
+
+MAX_STEPS = 64
+"""Values looked through from a read up: a mean over what was logged, a gather over ranks, a sum over micro-batches."""
 
 
 def told_later(
@@ -36,7 +41,7 @@ def told_later(
         The reading sink, by reference event, in order.
     """
     number, after = index.window(REFERENCE).number, ahead.window(REFERENCE).number
-    aligned = ahead.aligned
+    aligned, windows = ahead.aligned, {number: index, after: ahead}
     is_read = aligned.reference.window.kind[aligned.pairs] == READ
     found: dict[int, Sink] = {}
     for left in aligned.pairs[np.flatnonzero(is_read & aligned.reads_differ)][:MAX_READS].tolist():
@@ -47,10 +52,30 @@ def told_later(
             if aligned.inputs.code[at] <= slots.LAST_SAME:
                 continue
             writers = [
-                {rows.event(writer) for writer in timeline.producers(Row(side, after, row))[0] if writer.window == number}
+                _writers(timeline, rows, windows, Row(side, after, row), number)
                 for side, row in ((REFERENCE, int(aligned.inputs.left[at])), (SUSPECT, int(aligned.inputs.right[at])))
             ]
             for event in writers[REFERENCE] & lefts:
                 if int(index.aligned.left[event]) in writers[SUSPECT]:
                     found.setdefault(event, sink)
     return dict(sorted(found.items()))
+
+
+def _writers(timeline: Timeline, rows: Rows, windows: dict[int, WindowIndex], read: Row, number: int) -> set[int]:
+    """Events of the earlier window that a read goes back to, through what differs in either window."""
+    found: set[int] = set()
+    seen: set[Row] = set()
+    queue = deque([read])
+    while queue and len(seen) < MAX_STEPS:
+        at = queue.popleft()
+        seen.add(at)
+        for writer in timeline.producers(at)[0]:
+            index = windows.get(writer.window)
+            if index is None:
+                continue
+            event = rows.event(writer)
+            if writer.window == number:
+                found.add(event)
+            reads = [Row(read.side, writer.window, row) for row in index.window(read.side).reads(event).tolist()]
+            queue += [row for row in reads if row not in seen and index.read_codes[read.side][row.row] > slots.LAST_SAME]
+    return found

@@ -46,3 +46,33 @@ def test_a_loss_nobody_is_told_of_is_not():
 def test_an_earlier_difference_that_reaches_nothing_stays_harmless():
     for pivot in pivots(run(1, logged=True), run(2, logged=True)):
         assert pivot.suspect.text == "h * factor"
+
+
+def logged(factor):
+    """Micro-batches add up to a loss of which Python is told the mean, in the next window; backward has the factor of its own."""
+    script = Script()
+    w = script.given((8, 8), 2, name="param:w")
+    total = script.op("aten.zeros.default", [], (), 3, at="total = zeros()", line=1)
+    for step in range(3):
+        number = factor if step == 1 else 1
+        for part in range(2):
+            h = script.op("aten.mm.default", [script.given((4, 8), 100 + 2 * step + part), w], (4, 8), at="x @ w", line=3)
+            loss = script.op(
+                "aten.mul.Tensor", [h], (), 40 + 10 * number + 2 * step + part, args=f"other={number}", at="loss_of(h)", line=5
+            )
+            total = script.op("aten.add_.Tensor", [total, loss], (), into=total, at="total += loss", line=6)
+            g = script.op(
+                "aten.mul.Tensor", [script.given((8, 8), 9)], (8, 8), args=f"other={number}", at="loss.backward()", line=7, phase="backward"
+            )
+        w = script.op("aten.add_.Tensor", [w, g], (8, 8), into=w, at="opt.step()", line=8, phase="optimizer")
+        script.state(param__w=w)
+        script.update()
+        mean = script.op("aten.mean.default", [total], (), at="total.mean()", line=9, phase="data")
+        script.read(mean, at="print(total.mean().item())", line=9)
+    script.marker("opguard.run.end")
+    return script.close()
+
+
+def test_a_loss_told_through_a_mean_over_micro_batches_is_the_pivot():
+    for pivot in pivots(logged(1), logged(2)):
+        assert (pivot.suspect.text, pivot.origin, pivot.step) == ("loss_of(h)", "argument", 1)
