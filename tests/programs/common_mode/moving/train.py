@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 torch.manual_seed(11)
-where = int.from_bytes(os.urandom(8), "little")
+where = int(os.environ.get("MOVING_WHERE") or int.from_bytes(os.urandom(8), "little"))
 model = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 1))
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 bias = torch.zeros(1)
