@@ -16,6 +16,7 @@ _LIST_SHOWN = 16
 _LIST_CHARS = 8_000
 _ANSWER_CHARS = 6_000  # one call has to be enough, and small enough to be read whole
 _TEXT_CHARS = 200
+_CANDIDATES_SHOWN = 3
 _FRAMES_SHOWN = (6, 3, 1, 0)
 
 
@@ -116,7 +117,7 @@ def first_difference(arguments: FirstDifferenceArguments) -> FirstDifferenceResu
             reasons=within(answer["reasons"], 250 * frames + 500),
             isolated=len(answer["isolated"]),
             text="\n".join(short_answer(answer)),
-            evidence=_evidence(answer) if pivot else [],
+            evidence=_evidence(answer),
             next=_following(answer),
         )
 
@@ -155,14 +156,14 @@ def _line(value: Any) -> Any:
 
 
 def _evidence(answer: dict[str, Any]) -> list[Evidence]:
-    """The two events of the pivot, as places in the traces."""
-    pivot = answer["pivot"]
+    """The events of the pivot, or of what an inconclusive answer speaks about, as places in the traces."""
     found = []
-    for side in SIDES:
-        seq = (pivot.get("seq") or {}).get(side)
-        if seq is not None:
-            uri = f"{answer['trace'][side]}#rank={pivot['rank']}&seq={seq}"
-            found.append(Evidence(f"{side}:{pivot['rank']}:{seq}", uri, f"{pivot['operator']} {pivot['slot']}"))
+    for boundary in [answer["pivot"]] if answer["pivot"] else answer.get("candidates", [])[:_CANDIDATES_SHOWN]:
+        for side in SIDES:
+            seq = (boundary.get("seq") or {}).get(side)
+            if seq is not None:
+                uri = f"{answer['trace'][side]}#rank={boundary['rank']}&seq={seq}"
+                found.append(Evidence(f"{side}:{boundary['rank']}:{seq}", uri, f"{boundary['operator']} {boundary['slot']}"))
     return found
 
 

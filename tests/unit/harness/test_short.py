@@ -1,7 +1,11 @@
 """The short answer says what, where, why, what next and where to look."""
 
+import pytest
+
 from opguard_harness.report.short import short_answer
 from tests.support.answers import answer, pivot
+
+FILTERED = {**answer("identical")["compared"], "filtered": {"pairs": 28, "differences": 28}}
 
 
 def test_diverged_names_both_places_the_origin_and_the_next_step():
@@ -38,3 +42,37 @@ def test_inconclusive_says_why_and_what_to_do():
     lines = short_answer(answer("inconclusive"))
     assert lines[0] == "inconclusive torn: A trace stops early."
     assert lines[1] == "next        Run again."
+
+
+def reason(slug):
+    return {"slug": slug, "text": f"Said about {slug} \x1b[31m.", "fix": f"Do about {slug}."}
+
+
+@pytest.mark.parametrize("slug", ["precision-policy", "unseeded", "runs-differ"])
+def test_what_keeps_a_place_from_being_a_bugs_place_is_said_where_the_origin_is(slug):
+    lines = short_answer(answer("diverged", reasons=[reason("narrowed-search"), reason(slug)]))
+    assert f"Said about {slug} \\x1b[31m." in lines[3]
+    assert lines[4] == f"next        Do about {slug}."
+    lines = short_answer(answer("inconclusive", reasons=[reason("torn-trace"), reason(slug)]))
+    assert lines[1] == f"next        Do about {slug}. Then: Do about torn-trace."
+
+
+def test_identical_says_that_equal_is_not_right():
+    lines = short_answer(answer("identical", scope={"limit": "A bug that both have is invisible."}))
+    assert lines[3] == "limits      A bug that both have is invisible."
+    assert short_answer(answer("identical"))[3] == "limits      none"
+
+
+def test_filters_are_named_with_what_they_did_in_one_more_line():
+    found = [{"id": f"f{number}", "hits": number, "refused": int(number == 1)} for number in range(8)]
+    for verdict in ("identical", "diverged", "inconclusive"):
+        plain, lines = short_answer(answer(verdict)), short_answer(answer(verdict, filters=found, compared=FILTERED))
+        assert len(lines) == len(plain) + 1 <= 7
+        said = "f0 hid 0, f1 hid 1 and was refused, f2 hid 2, f3 hid 3, f4 hid 4, f5 hid 5, and 2 more; 28 pairs of boundaries are hidden"
+        assert lines[-2] == f"filters     {said}"
+
+
+def test_a_candidate_is_named_with_the_evidence_id_that_a_filter_needs():
+    boundary = {key: pivot()[key] for key in ("rank", "slot", "seq", "reference", "suspect")}
+    lines = short_answer(answer("inconclusive", candidates=[{"reason": "torn-trace", **boundary}]))
+    assert lines[3] == "candidate   train.py:31 in main | token_loss(model, batch) * share | out.0 of suspect:0:9"
