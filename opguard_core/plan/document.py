@@ -62,7 +62,7 @@ class PlanSite:
     Attributes:
         key: Where it is in the reference.
         other: Where it is in the suspect if its key differs there; else None.
-        every: Executions in every step.
+        every: Executions in a step; where steps differ, the most of any step looked at.
         first: Executions in the first step on top of these (set-up, initialisation).
         confidence: How sure the two are the same: 3 same data path, 2 same place or unique, 1 operator and shape only.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from dataclasses import dataclass
 
@@ -42,17 +43,16 @@ class Discovery:
         reference_only: Sites of the reference without a counterpart, most frequent first.
         suspect_only: The same of the suspect.
         steps: Steps looked at.
+        shared: Boundaries of one step that both sides have: of the median step but the first.
+        alone: Boundaries of one step that the reference, the suspect has alone; likewise.
     """
 
     sites: tuple[PlanSite, ...]
     reference_only: tuple[Alone, ...]
     suspect_only: tuple[Alone, ...]
     steps: int
-
-    @property
-    def shared(self) -> int:
-        """Boundaries of one step that both sides have; of the only one there is, set-up included, if that is all."""
-        return sum(site.every for site in self.sites) or sum(site.first for site in self.sites)
+    shared: int
+    alone: tuple[int, int]
 
 
 def discover(reference: Run, suspect: Run) -> Discovery:
@@ -69,18 +69,32 @@ def discover(reference: Run, suspect: Run) -> Discovery:
     """
     table = SiteTable()
     pairs: Tally[_Pair] = Tally()
+    names: tuple[Tally[int], Tally[int]] = (Tally(), Tally())
     alone: tuple[Tally[int], Tally[int]] = (Tally(), Tally())
     confidence: dict[_Pair, int] = {}
-    steps = 0
+    sizes: list[tuple[int, int, int]] = []
     starts = all(from_the_start(run) for run in (reference, suspect))
     for left, right in pair_ranks(reference.ranks, suspect.ranks, None).pairs:
         rank = _Rank(reference.ranks[left], suspect.ranks[right], table)
         rank.read(confidence)
-        steps = max(steps, len(rank.pairs))
         pairs.add_rank(rank.pairs, starts=starts)
-        for tally, windows in zip(alone, rank.alone, strict=True):
-            tally.add_rank(windows, starts=starts)
-    return Discovery(_sites(pairs, confidence, table), _lonely(alone[0], table), _lonely(alone[1], table), steps)
+        for side in (0, 1):
+            totals = [_of_side(counts, side) + lone for counts, lone in zip(rank.pairs, rank.alone[side], strict=True)]
+            names[side].add_rank(totals, starts=starts)
+            alone[side].add_rank(rank.alone[side], starts=starts)
+        sizes = max(sizes, rank.sizes(), key=len)
+    lonely = [_lonely(tally, table) for tally in alone]
+    typical = [int(statistics.median_high(column)) for column in zip(*(sizes[1:] or sizes), strict=True)] or [0, 0, 0]
+    sites = _sites(pairs, names, confidence, table)
+    return Discovery(sites, lonely[0], lonely[1], len(sizes), typical[0], (typical[1], typical[2]))
+
+
+def _of_side(counts: Counter[_Pair], side: int) -> Counter[int]:
+    """Counts of pairs as counts of one side's sites."""
+    found: Counter[int] = Counter()
+    for pair, count in counts.items():
+        found[pair[side]] += count
+    return found
 
 
 class _Rank:
@@ -106,6 +120,10 @@ class _Rank:
             for step in tail:
                 self._take(step, confidence)
 
+    def sizes(self) -> list[tuple[int, int, int]]:
+        """Of each step: pairs, and boundaries that each side has alone."""
+        return [(pairs.total(), left.total(), right.total()) for pairs, left, right in zip(self.pairs, *self.alone, strict=True)]
+
     def _take(self, step: Step, confidence: dict[_Pair, int]) -> None:
         aligned = step.aligned
         assert aligned is not None
@@ -119,14 +137,32 @@ class _Rank:
             found.append(Counter(number[np.flatnonzero((partner < 0) & (number >= 0))].tolist()))
 
 
-def _sites(pairs: Tally[_Pair], confidence: dict[_Pair, int], table: SiteTable) -> tuple[PlanSite, ...]:
-    """Sites of pairs; numbers were given in the order in which the sites were met."""
+def _sites(
+    pairs: Tally[_Pair], names: tuple[Tally[int], Tally[int]], confidence: dict[_Pair, int], table: SiteTable
+) -> tuple[PlanSite, ...]:
+    """Sites of pairs; numbers were given in the order in which the sites were met.
+
+    One site can have another partner in another step. What a plan asks of a side is never more than that side did.
+    """
+    every, first = (_within(getattr(pairs, name), getattr(names[0], name), getattr(names[1], name)) for name in ("every", "first"))
     found = []
-    for left, right in sorted(pairs.every.keys() | pairs.first.keys()):
-        key, other = table.keys[left], table.keys[right]
-        pair = (left, right)
-        found.append(PlanSite(key, None if other == key else other, pairs.every[pair], pairs.first[pair], confidence[pair]))
+    for pair in sorted(every.keys() | first.keys()):
+        key, other = table.keys[pair[0]], table.keys[pair[1]]
+        found.append(PlanSite(key, None if other == key else other, every[pair], first[pair], confidence[pair]))
     return tuple(found)
+
+
+def _within(pairs: Counter[_Pair], left: Counter[int], right: Counter[int]) -> Counter[_Pair]:
+    """Counts of pairs, the most frequent first, as far as the counts of both sides reach."""
+    left, right = Counter(left), Counter(right)
+    kept: Counter[_Pair] = Counter()
+    for pair, count in sorted(pairs.items(), key=lambda item: (-item[1], item[0])):
+        taken = min(count, left[pair[0]], right[pair[1]])
+        if taken:
+            kept[pair] = taken
+            left[pair[0]] -= taken
+            right[pair[1]] -= taken
+    return kept
 
 
 def _lonely(tally: Tally[int], table: SiteTable) -> tuple[Alone, ...]:

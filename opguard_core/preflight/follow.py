@@ -17,8 +17,8 @@ from opguard_core.preflight.similar import ENOUGH, likeness
 from opguard_core.preflight.sites import SiteReader, SiteTable, Spot, Tally, ends_step, from_the_start
 from opguard_core.trace.reader import RankTrace, Run
 
-MAX_WINDOWS = 4
-"""Steps of a run that are looked at, its first ones: what runs in every step runs in these."""
+LEAST_WINDOWS = 4
+"""Steps of a run that are looked at, its first ones; as many as the preflight looked at, if those were more."""
 
 MAX_CELLS = 1_000_000
 """Pairs of names compared at most in one group of candidates."""
@@ -84,14 +84,16 @@ def follow(plan: Plan, run: Run) -> Followed:
     Raises:
         TraceFormatError: The trace holds what no trace may hold.
 
-    Cost: reads the run's first `MAX_WINDOWS` steps of every rank; the search is linear where names are unchanged.
+    Cost: reads the run's first steps (see `LEAST_WINDOWS`) of every rank; the search is linear where names are unchanged.
     """
     table = SiteTable()
     tally: Tally[int] = Tally()
     windows: set[int] = set()
     starts = from_the_start(run)
+    looked = plan.about.get("steps_looked_at")
+    most = max(LEAST_WINDOWS, looked) if isinstance(looked, int) else LEAST_WINDOWS
     for trace in run.ranks.values():
-        counts = dict(_counted(trace, table))
+        counts = dict(_counted(trace, table, most))
         windows |= counts.keys()
         tally.add_rank([counts[number] for number in sorted(counts)], starts=starts)
     if windows and not tally.every:  # a single step: what is done in every step cannot be told from the set-up
@@ -108,7 +110,7 @@ def follow(plan: Plan, run: Run) -> Followed:
     return _outcome([site for site, _, _ in sites], searches, table, tuple(sorted(windows)))
 
 
-def _counted(trace: RankTrace, table: SiteTable) -> Iterator[tuple[int, Counter[int]]]:
+def _counted(trace: RankTrace, table: SiteTable, most: int) -> Iterator[tuple[int, Counter[int]]]:
     """Counts of a rank's first complete steps; of the first window if no step is complete."""
     columns = RankColumns(trace, Vocabulary())
     reader = SiteReader(columns, table)
@@ -124,7 +126,7 @@ def _counted(trace: RankTrace, table: SiteTable) -> Iterator[tuple[int, Counter[
                 yield raw.window, counter
             else:
                 unfinished = (raw.window, counter)
-        if taken == MAX_WINDOWS:
+        if taken == most:
             return
     if not taken and unfinished is not None:
         yield unfinished

@@ -180,7 +180,10 @@ def _report(request: PreflightRequest, looks: Mapping[str, _Look]) -> dict[str, 
     report: dict[str, Any] = {
         "sides": {name: _side(look, measured[name], runs[name].manifest.mode) for name, look in looks.items()},
         "common": _common(found),
-        "alone": {"reference": _alone(found.reference_only), "suspect": _alone(found.suspect_only)},
+        "alone": {
+            "reference": _alone(found.reference_only, found.alone[0]),
+            "suspect": _alone(found.suspect_only, found.alone[1]),
+        },
         "contract": contract,
         "cost": cost,
         "plan": None,
@@ -204,26 +207,20 @@ def _side(look: _Look, measured: Measured, mode: str) -> dict[str, Any]:
 
 
 def _common(found: Discovery) -> dict[str, Any]:
-    alone = [_times(side) for side in (found.reference_only, found.suspect_only)]
-    shares = [found.shared / total if (total := found.shared + lone) else 0.0 for lone in alone]
-    weakest = sum(1 for site in found.sites if site.confidence == 1)
+    shares = [found.shared / total if (total := found.shared + lone) else 0.0 for lone in found.alone]
     return {
         "steps": found.steps,
         "boundaries_per_step": found.shared,
         "sites": len(found.sites),
         "renamed": sum(1 for site in found.sites if site.other is not None),
-        "unsure": weakest,
+        "unsure": sum(1 for site in found.sites if site.confidence == 1),
         "share": {"reference": round(shares[0], 4), "suspect": round(shares[1], 4)},
     }
 
 
-def _times(alone: tuple[Alone, ...]) -> int:
-    return sum(one.every for one in alone) or sum(one.first for one in alone)
-
-
-def _alone(alone: tuple[Alone, ...]) -> dict[str, Any]:
+def _alone(alone: tuple[Alone, ...], per_step: int) -> dict[str, Any]:
     shown = [{**one.key.to_dict(), "at": str(one.spot), "every": one.every, "first": one.first} for one in alone[:EXAMPLES]]
-    return {"boundaries_per_step": _times(alone), "sites": len(alone), "examples": shown}
+    return {"boundaries_per_step": per_step, "sites": len(alone), "examples": shown}
 
 
 def _cost(request: PreflightRequest, measured: Mapping[str, Measured]) -> dict[str, Any]:
@@ -275,7 +272,9 @@ def _warnings(request: PreflightRequest, looks: Mapping[str, _Look], report: Map
         elif steps < request.first:
             said.append(f"The {name} made {steps} steps and ended by itself; {request.first} were asked for.")
     share = min(report["common"]["share"].values())
-    if share < 0.5:
+    if not report["common"]["steps"]:
+        said.append("The two sides have no step in common: where one goes on from a checkpoint, let the other one start there as well.")
+    elif share < 0.5:
         said.append(f"Only {share:.0%} of one side's boundaries have a counterpart: these may not be two versions of one program.")
     return said
 

@@ -3,6 +3,7 @@
 import dataclasses
 
 from opguard_core.preflight.discover import discover
+from tests.support.script import Script
 from tests.unit.preflight.conftest import PLAIN, REFACTORED, Style
 
 
@@ -14,6 +15,7 @@ def test_a_program_shares_everything_with_itself(run):
     found = discover(run(), run())
     assert found.reference_only == found.suspect_only == ()
     assert found.steps == 3
+    assert found.alone == (0, 0)
     assert found.shared == 8  # two layers of two operators, the loss, two gradients, the update
     assert all(site.other is None for site in found.sites)
 
@@ -53,6 +55,7 @@ def test_what_a_side_has_alone_is_listed_with_its_place_and_count(run):
     assert found.reference_only == ()
     (alone,) = found.suspect_only
     assert (alone.key.operator, alone.every, alone.first, str(alone.spot)) == ("cos", 1, 0, "train.py:1")
+    assert (found.shared, found.alone) == (8, (0, 1))
 
 
 def test_work_after_the_last_update_is_no_step(run):
@@ -65,3 +68,27 @@ def test_without_any_update_all_there_is_counts(run):
     found = discover(run(counted="counted=False"), run(counted="counted=False"))
     assert found.shared == 8
     assert found.steps == 3
+
+
+def growing(script, names):
+    """A loss whose batch has another size in each step, and whose expression is written as ``names`` say."""
+    for step, name in enumerate(names):
+        x = script.given((step + 2, 4), 100 + step)
+        script.op("aten.cumsum.default", [x], (step + 2, 4), at="cumsum(x)")
+        script.op("aten.mean.default", [script.given((4, 4), 200 + step)], (4, 4), at=name)
+        script.update()
+    return script.close()
+
+
+def test_a_step_has_as_many_boundaries_as_it_has_though_every_one_has_other_sizes():
+    found = discover(growing(Script(), "abcde"), growing(Script(), "abcde"))
+    assert found.shared == 2
+    assert len(found.sites) == 10
+
+
+def test_a_site_that_meets_another_partner_in_another_step_is_asked_for_once():
+    """One line on one side, one of two branches on the other: neither side runs it twice in a step."""
+    found = discover(growing(Script(), "aaaaa"), growing(Script(), "abcbc"))
+    asked = sum(site.every for site in found.sites if site.key.text == "a")
+    assert asked == 1
+    assert sum(site.first for site in found.sites if site.key.text == "a") == 0

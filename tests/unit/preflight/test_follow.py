@@ -83,6 +83,11 @@ def test_a_run_that_never_updates_is_looked_at_all_the_same(plan, run):
     assert (found.found, found.missing) == (len(plan.sites), ())
 
 
+def test_as_many_steps_are_looked_at_as_the_preflight_looked_at(plan, run):
+    assert follow(plan, run(steps=9)).windows == (0, 1, 2, 3)
+    assert follow(dataclasses.replace(plan, about={"steps_looked_at": 6}), run(steps=9)).windows == (0, 1, 2, 3, 4, 5)
+
+
 def test_a_plan_without_sites_lacks_nothing(run):
     found = follow(Plan("full", None, False, ()), run())
     assert (found.share, found.sites, found.missing) == (1.0, 0, ())
