@@ -38,6 +38,9 @@ _FIXES = {
     str(Origin.UNOBSERVED_PRODUCER): ("a value that nothing observed made differs", _OUTSIDE),
     str(Origin.STRUCTURE): ("other work was done, or the same work on other values", f"{_RACE} {_OUTSIDE}"),
 }
+# What is given to a program from outside; the rest of a contract is what it made of that itself.
+_GIVEN = ("env.", "package.")
+_AROUND = ("python.", "torch.", "platform.", "cpu.", "device.", "run.", "threads.", "knobs.", "compile.")
 _DRAWN = {str(Origin.RANDOM_STATE), str(Origin.INITIAL_STATE)}
 
 
@@ -99,5 +102,8 @@ def _settings_differ(completeness: Completeness) -> bool:
     contracts = [
         {rank: trace.manifest.contract for rank, trace in run.ranks.items()} for run in (completeness.reference, completeness.suspect)
     ]
-    set_by_user = ("env.", "package.", "flags.")
-    return any(item.severity in ("arithmetic", "order") or item.key.startswith(set_by_user) for item in compare_ranks(*contracts))
+    return any(
+        (item.severity != "cosmetic" and item.key.startswith(_GIVEN))
+        or (item.severity in ("arithmetic", "order") and item.key.startswith(_AROUND))
+        for item in compare_ranks(*contracts)
+    )
