@@ -109,7 +109,7 @@ class RankJudge:
         if node.left is not None and node.right is not None and roots[0].consumer is None:  # else its consumer chose it
             self.findings.rivals = [Node(node.window, *pair) for pair in rivals(self.walk.rows.index(node.window), node.left, node.right)]
         self.findings.pivot = roots
-        self.findings.clock = self._clock(roots[0].node)
+        self.findings.clock = self._clock(roots[0])
 
     def _state_roots(self, number: int, state: StateBoundary) -> list[Root]:
         """Roots of a state difference; one that no operator shows is held back, for the first operator that reads it."""
@@ -283,15 +283,18 @@ class RankJudge:
         if any(lone):
             findings.state_unmatched.append((number, *lone))
 
-    def _clock(self, node: Node) -> int:
-        """When a node happens, for comparing ranks: collectives begun before it, twice, and one more for a collective's result.
+    def _clock(self, root: Root) -> int:
+        """When a root happens, for comparing ranks: collectives begun before it, twice, and one more for a collective's result.
 
-        What a collective hands out on one rank may come from another, whose own work before it has the same count.
+        What a collective hands out on one rank may come from another, whose own work before it has the same count. Work that one
+        side lacks would happen there before its consumer.
         """
         found = []
-        for side, event in ((REFERENCE, node.left), (SUSPECT, node.right)):
-            if event is not None:
-                window = self.timeline.flow(side, node.window).window
+        nodes = [node for node in (root.node, root.consumer) if node is not None]
+        for side in (REFERENCE, SUSPECT):
+            at = [(node.window, event) for node in nodes if (event := (node.left, node.right)[side]) is not None]
+            for number, event in at[:1]:
+                window = self.timeline.flow(side, number).window
                 found.append(2 * int(window.clock[event]) + int(window.kind[event] == COLLECTIVE))
         return min(found)
 
