@@ -65,7 +65,7 @@ def compare(request: CompareRequest, progress: Progress) -> dict[str, Any]:
             answer = _judge(runs, results.partial, final, request.capture.steps, progress, request.filters)
             _say_what_was_not_applied(answer, progress)
             answer = _look_again(answer, request, again, interpreter, results, progress)
-            add_plan(answer, request.capture.plan, runs)
+            add_plan(answer, request.capture.plan, runs, progress)
             answer["seconds"]["total"] = round(time.monotonic() - began, 3)
             checked(answer)
             (results.partial / ANSWER_FILE).write_text(dumps(answer, indent=1) + "\n", "ascii")

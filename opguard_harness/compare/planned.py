@@ -13,6 +13,7 @@ from opguard_harness.compare.launching import SideRun
 from opguard_harness.compare.request import CaptureRequest
 from opguard_harness.config import MIN_FREE_BYTES
 from opguard_harness.errors import SpaceShort
+from opguard_harness.report.progress import Progress
 
 if TYPE_CHECKING:
     from opguard_core.preflight.follow import Moved
@@ -129,17 +130,22 @@ def section(plan: Plan, trace: Path) -> dict[str, Any]:
     }
 
 
-def add_plan(answer: dict[str, Any], plan: Plan | None, runs: Sequence[SideRun]) -> None:
+def add_plan(answer: dict[str, Any], plan: Plan | None, runs: Sequence[SideRun], progress: Progress) -> None:
     """Say in an answer what became of a plan's sites; a side that was not recorded under it forbids a verdict.
 
     Args:
         answer: The answer, changed in place.
         plan: The plan, if there is one.
         runs: The runs of both sides.
+        progress: Where to say it in a line.
     """
     if plan is None:
         return
-    answer["plan"] = {"hash": plan.hash, "sites": len(plan.sites), **{run.name: section(plan, run.trace) for run in runs}}
+    sides = {run.name: section(plan, run.trace) for run in runs}
+    answer["plan"] = {"hash": plan.hash, "sites": len(plan.sites), **sides}
+    for name, told in sides.items():
+        had = f"{told['found'] + told['moved']} of {told['sites']} sites ({told['moved']} have moved)"
+        progress.say(f"plan {plan.hash[:12]}: the {name} has {had}")
     others = {run.name: found for run in runs if (found := recorded_hash(run.trace)) != plan.hash}
     if others and not any(item["slug"] == "plan-mismatch" for item in answer["reasons"]):
         from opguard_core.certify.reasons import reason

@@ -13,6 +13,7 @@ from opguard_harness.compare.planned import add_plan, capture_under, heavier, ne
 from opguard_harness.compare.request import CaptureRequest, CompareRequest, SideRequest, named_sides
 from opguard_harness.config import MIN_FREE_BYTES
 from opguard_harness.errors import SpaceShort, UsageError
+from opguard_harness.report.progress import Silent
 from opguard_harness.workspace.preflight import PreflightRequest
 from tests.support.script import Script
 from tests.unit.preflight.conftest import training
@@ -100,7 +101,7 @@ def runs(tmp_path):
 def test_an_answer_says_what_became_of_the_sites_on_both_sides(runs):
     plan = Plan("verify", None, False, ())
     answer = {"verdict": "identical", "reasons": []}
-    add_plan(answer, plan, runs(plan.hash, plan.hash))
+    add_plan(answer, plan, runs(plan.hash, plan.hash), Silent())
     assert answer["verdict"] == "identical"
     assert (answer["plan"]["hash"], answer["plan"]["sites"]) == (plan.hash, 0)
     assert answer["plan"]["reference"]["extra"] == answer["plan"]["suspect"]["extra"] > 0
@@ -108,7 +109,7 @@ def test_an_answer_says_what_became_of_the_sites_on_both_sides(runs):
 
 def test_two_sides_that_agree_on_another_plan_give_no_verdict_under_this_one(runs):
     answer = {"verdict": "identical", "reasons": []}
-    add_plan(answer, Plan("verify", None, False, ()), runs("f" * 64, "f" * 64))
+    add_plan(answer, Plan("verify", None, False, ()), runs("f" * 64, "f" * 64), Silent())
     assert answer["verdict"] == "inconclusive"
     assert answer["reasons"][0]["slug"] == "plan-mismatch"
     assert "reference" in answer["reasons"][0]["text"]
@@ -116,7 +117,7 @@ def test_two_sides_that_agree_on_another_plan_give_no_verdict_under_this_one(run
 
 def test_without_a_plan_an_answer_stays_as_it_is():
     answer = {"verdict": "identical", "reasons": []}
-    add_plan(answer, None, [])
+    add_plan(answer, None, [], Silent())
     assert answer == {"verdict": "identical", "reasons": []}
 
 
