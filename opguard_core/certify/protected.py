@@ -15,6 +15,7 @@ import numpy as np
 from opguard_core.align.columns import MUT, OPTIMIZER_PHASE, PHASES, READ, STATE, Ints, Window
 from opguard_core.align.dataflow import Dataflow
 from opguard_core.align.timeline import REFERENCE, SUSPECT, Row, Timeline
+from opguard_core.certify.endings import raising
 from opguard_core.certify.roots import Node
 from opguard_core.certify.statecompare import kind_of
 from opguard_core.ids import Phase
@@ -23,6 +24,7 @@ UPDATE = "an update of parameters or optimizer state"
 GRADIENT = "a gradient"
 STATE_VALUE = "the state that a step leaves behind"
 LOSS = "the loss"
+ENDING = "the exception that ends a side"
 
 MAX_LOSS_TERMS = 4096
 """Scalars followed upwards from where backward passes begin, per window and side."""
@@ -59,6 +61,8 @@ class Protected:
         window = flow.window
         if window.kind[event] == STATE:
             return STATE_VALUE
+        if raising(window, np.array([event]))[0]:
+            return ENDING
         if window.phase[event] == OPTIMIZER_PHASE:
             return UPDATE
         if window.phase[event] == _BACKWARD:

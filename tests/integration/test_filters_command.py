@@ -188,6 +188,8 @@ def test_the_tools_do_what_the_command_does(place, command, compared):
 
     first = compared(unread(500), unread(501), code=3)
     (candidate,) = first["candidates"]
+    cited = call("first_difference", comparison=str(place / "first"))["evidence"]
+    assert evidence(candidate) in [entry["id"] for entry in cited]
     given = {"comparison": str(place / "first"), "evidence": [evidence(candidate)], "slot": "out.0", "reason": REASON}
     tried = call("add_benign_filter", **given)
     assert not tried["applied"]

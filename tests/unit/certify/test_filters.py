@@ -291,6 +291,17 @@ def test_the_initial_value_of_what_becomes_state_is_never_hidden(judge, wide):
     refused(judge, (initialise(1), initialise(2)), given, "the state that a step leaves behind")
 
 
+def test_an_operator_that_raises_on_one_side_is_never_hidden(judge, wide):
+    def checked(content, args):
+        def change(s, t):
+            s.op("aten.index.Tensor", [t["x"].holding(content)], (4, 8), 4, at="table[ids]", line=30, args=args)
+
+        return in_step(1, "after mm", change)
+
+    given = rule("table[ids]", "aten.index.Tensor", "in.0", id="raise")
+    refused(judge, (checked(1, ""), checked(2, ";raised=IndexError")), given, "the exception that ends a side")
+
+
 def test_an_average_that_outlives_the_step_is_never_hidden(judge, wide):
     def average(content):
         def change(s, t):
