@@ -45,10 +45,10 @@ def main() -> int:
                     assert case.judge is not None
                     mark = case.judge(case.facts, case.answer)[0]
                     # Kinds take turns over the cases, so that few variants a case still cover all of them.
-                    mine = [kinds[(turn + number) % len(kinds)] for number in range(args.per_case)]
-                    turn += args.per_case
-                    for outcome in variants(case, runner, home, mine, args.seed):
+                    mine = [kinds[(turn + number) % len(kinds)] for number in range(max(len(kinds), args.per_case))]
+                    for outcome in variants(case, runner, home, mine, args.per_case, args.seed):
                         outcomes.append(outcome)
+                        turn = kinds.index(outcome.kind) + 1
                         if outcome.mark in (MOVED, REFUSED):
                             where = f"{case.slug} {outcome.kind} {'+'.join(outcome.sides)} {outcome.seed}"
                             true = " (a true place)" if outcome.true and outcome.mark == MOVED else ""

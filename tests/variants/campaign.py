@@ -94,7 +94,7 @@ def prepare(case: Case, runner: Runner, work: Path) -> None:
         if set(case.shown[side][0].ended) != {0}:
             raise RuntimeError(f"{case.slug}: {side} ended with {case.shown[side][0].ended}")
         case.traces[side] = work / f"{side}-trace"
-        runner.observed(copy, case.facts, case.traces[side])
+        _observe(runner, copy, case, case.traces[side])
     case.answer = runner.judge(case.traces["reference"], case.traces["suspect"])
 
 
@@ -108,17 +108,28 @@ def _bare(runner: Runner, folder: Path, case: Case) -> Shown:
         shutil.rmtree(copy)
 
 
-def variants(case: Case, runner: Runner, work: Path, kinds: Sequence[str], seed: int) -> Iterator[Outcome]:
-    """One variant of each kind of one case, each edited on one side or both.
+def _observe(runner: Runner, folder: Path, case: Case, trace: Path) -> None:
+    codes = runner.observed(folder, case.facts, trace)
+    if set(codes) != {0}:
+        raise RuntimeError(f"{case.slug}: {folder} ran bare and ended with {codes} when it was observed")
+
+
+def variants(case: Case, runner: Runner, work: Path, kinds: Sequence[str], wanted: int, seed: int) -> Iterator[Outcome]:
+    """Neutral variants of one case, each of the next kind, each edited on one side or both; what was not neutral comes as well.
 
     Args:
         case: Prepared.
         runner: Runs programs.
         work: Folder for copies and traces; they are removed.
-        kinds: Names of edits; a kind may come several times.
+        kinds: Names of edits, in turn.
+        wanted: Number of variants that are neutral; fewer if the kinds run out before.
         seed: Of everything that is chosen.
     """
+    judged = 0
     for number, kind in enumerate(kinds):
+        if judged == wanted:
+            return
+        places = 0
         for attempt in range(TRIES):
             drawn = seed * 1_000_003 + number * 101 + attempt
             rng = np.random.default_rng([drawn, *case.slug.encode()])
@@ -130,6 +141,10 @@ def variants(case: Case, runner: Runner, work: Path, kinds: Sequence[str], seed:
                 shutil.rmtree(folder, ignore_errors=True)
             yield outcome
             if outcome.mark not in (NOT_NEUTRAL, NONE):
+                judged += 1
+                break
+            places += outcome.mark == NONE
+            if places == 2:  # neither side, or nearly so
                 break
 
 
@@ -151,7 +166,7 @@ def variant(case: Case, runner: Runner, folder: Path, kind: str, sides: tuple[st
     traces = dict(case.traces)
     for side in sides:
         traces[side] = folder / f"{side}-trace"
-        runner.observed(folder / side, case.facts, traces[side])
+        _observe(runner, folder / side, case, traces[side])
     answer = runner.judge(traces["reference"], traces["suspect"])
     return _outcome(case, kind, sides, seed, answer, edited)
 

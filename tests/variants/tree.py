@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import libcst as cst
+import numpy as np
 
 WRITES_IN_NAME = "_"  # methods that end in it write in place
 
@@ -47,8 +48,8 @@ def names_in(node: cst.CSTNode) -> set[str]:
     return set(collector.all)
 
 
-def nodes(node: cst.CSTNode, kind: type[Any]) -> list[Any]:
-    """Every node of a type below a node, it included; a node comes before what lies in it."""
+def nodes(node: cst.CSTNode, kind: Any) -> list[Any]:
+    """Every node of a type (or union of types) below a node, it included; a node comes before what lies in it."""
     return [found for found in _walk(node) if isinstance(found, kind)]
 
 
@@ -182,6 +183,12 @@ def blocks(module: cst.Module) -> list[tuple[cst.Module | cst.IndentedBlock, Seq
     classes = {id(node.body) for node in nodes(module, cst.ClassDef)}
     found: list[tuple[cst.Module | cst.IndentedBlock, Sequence[cst.BaseStatement]]] = [(module, module.body)]
     return found + [(block, block.body) for block in nodes(module, cst.IndentedBlock) if id(block) not in classes]
+
+
+def picked(rng: np.random.Generator, candidates: Sequence[Any], share: float) -> list[Any]:
+    """About that share of the candidates, in order; at least one if there are any."""
+    chosen = [candidate for candidate in candidates if rng.random() < share]
+    return chosen or [candidates[int(rng.integers(len(candidates)))] for _ in candidates[:1]]
 
 
 class _Replace(cst.CSTTransformer):

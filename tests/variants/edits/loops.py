@@ -9,7 +9,7 @@ import libcst as cst
 import numpy as np
 
 from tests.variants.program import Inapplicable, Program
-from tests.variants.tree import changed, code, dotted, nodes
+from tests.variants.tree import changed, code, dotted, nodes, picked
 
 MOST_TURNS = 4
 _STEPS = re.compile(r"step|epoch|iter|round|length|^n$|schedule", re.IGNORECASE)
@@ -31,17 +31,19 @@ def _header(loop: cst.For) -> str:
 
 def counted(program: Program, rng: np.random.Generator) -> None:
     """``for x in xs`` becomes ``for n, x in enumerate(xs)``, or a ``while`` over its iterator."""
-    count = 0
-    for file, module in program.modules().items():
-        changes: dict[int, Any] = {}
-        for loop in nodes(module, cst.For):
-            if loop.asynchronous is None and isinstance(loop.body, cst.IndentedBlock) and rng.random() < 0.6:
-                plain = loop.orelse is None
-                changes[id(loop)] = _as_while(program, loop) if plain and rng.random() < 0.5 else _with_counter(program, loop)
-        count += len(changes)
-        program.files[file] = changed(module, changes).code
-    if not count:
+    modules = program.modules()
+    candidates = [
+        (file, loop) for file, module in modules.items() for loop in nodes(module, cst.For) if isinstance(loop.body, cst.IndentedBlock)
+    ]
+    changes: dict[str, dict[int, Any]] = {file: {} for file in modules}
+    for file, loop in picked(rng, candidates, 0.6):
+        if loop.asynchronous is None:
+            as_while = loop.orelse is None and rng.random() < 0.5
+            changes[file][id(loop)] = _as_while(program, loop) if as_while else _with_counter(program, loop)
+    if not any(changes.values()):
         raise Inapplicable("no loop")
+    for file, module in modules.items():
+        program.files[file] = changed(module, changes[file]).code
 
 
 def _with_counter(program: Program, loop: cst.For) -> Any:
@@ -82,19 +84,17 @@ def _as_while(program: Program, loop: cst.For) -> Any:
 
 def unrolled(program: Program, rng: np.random.Generator) -> None:
     """A loop of few turns whose number is in the text becomes its body, that many times."""
-    count = 0
-    for file, module in program.modules().items():
-        numbers = _constants(module)
-        changes: dict[int, Any] = {}
-        for loop in nodes(module, cst.For):
-            turns = _turns(loop, numbers)
-            if turns and not changes and not nodes(loop.body, cst.Break) and not nodes(loop.body, cst.Continue):
-                if loop.orelse is None and rng.random() < 0.8:
-                    changes[id(loop)] = _repeated(turns)
-        count += len(changes)
-        program.files[file] = changed(module, changes).code
-    if not count:
+    modules = program.modules()
+    candidates = [
+        (file, loop, turns)
+        for file, module in modules.items()
+        for loop in nodes(module, cst.For)
+        if (turns := _turns(loop, _constants(module))) and loop.orelse is None and not nodes(loop.body, cst.Break | cst.Continue)
+    ]
+    if not candidates:
         raise Inapplicable("no loop of few turns")
+    file, loop, turns = candidates[int(rng.integers(len(candidates)))]
+    program.files[file] = changed(modules[file], {id(loop): _repeated(turns)}).code
 
 
 def _constants(module: cst.Module) -> dict[str, int]:

@@ -63,7 +63,8 @@ def locals_renamed(program: Program, rng: np.random.Generator) -> None:
         module = _module_names(program, file, module, rng)
         changes: dict[int, dict[str, str]] = {}
         for function in _outermost(module):
-            names = {name: program.fresh(name) for name in _own_names(function) if rng.random() < 0.7}
+            own = _own_names(function)
+            names = {name: program.fresh(name) for name in [name for name in own if rng.random() < 0.7] or own[:1]}
             program.names.update({new: old for old, new in names.items()})
             changes[id(function)] = names
             count += len(names)

@@ -105,7 +105,7 @@ class Purity:
     def _reads_no_gradient(self, line: cst.BaseStatement) -> bool:
         """Whether a statement only computes a batch or a loss by calls that are known not to touch gradients."""
         small = only(line)
-        if not isinstance(small, cst.Assign):
+        if not isinstance(small, cst.Assign) or any(read.attr.value == "grad" for read in nodes(small, cst.Attribute)):
             return False
         return all(self._pure_call(call) or dotted(call.func) in ("model", "net", "torch.randint") for call in nodes(small.value, cst.Call))
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tests.variants.edits.purity import Purity
 from tests.variants.program import Inapplicable, Program
-from tests.variants.tree import blocks, changed, code, dotted, imports, is_docstring, names_in, nodes, only, targets
+from tests.variants.tree import blocks, changed, code, dotted, imports, is_docstring, names_in, nodes, only, picked, targets
 
 MOST = 4
 
@@ -96,19 +96,26 @@ _CONTEXTS = (
 
 def wrap(program: Program, rng: np.random.Generator) -> None:
     """Statements run inside a context, a branch or a loop of one turn that changes nothing."""
-    count = 0
-    for file, module in program.modules().items():
-        contexts = _CONTEXTS if "torch" in imports(module) else _CONTEXTS[3:]
-        changes: dict[int, Any] = {}
-        for _, body in blocks(module):
-            for line in body:
-                small = only(line)
-                if isinstance(small, cst.Assign | cst.Return | cst.Expr | cst.AugAssign) and not is_docstring(line) and rng.random() < 0.25:
-                    changes[id(line)] = _within(contexts[int(rng.integers(len(contexts)))].format(name=program.fresh("once")))
-        count += len(changes)
-        program.files[file] = changed(module, changes).code
-    if not count:
-        raise Inapplicable("no statement to wrap")
+    modules = program.modules()
+    candidates = [
+        (file, line)
+        for file, module in modules.items()
+        for _, body in blocks(module)
+        for line in body
+        if isinstance(only(line), cst.Assign | cst.Return | cst.Expr | cst.AugAssign) and not is_docstring(line)
+    ]
+    changes: dict[str, dict[int, Any]] = {file: {} for file in modules}
+    for file, line in picked(rng, candidates, 0.25):
+        contexts = _CONTEXTS if "torch" in imports(modules[file]) else _CONTEXTS[3:]
+        changes[file][id(line)] = _within(contexts[int(rng.integers(len(contexts)))].format(name=program.fresh("once")))
+    _apply(program, modules, changes, "no statement to wrap")
+
+
+def _apply(program: Program, modules: dict[str, cst.Module], changes: dict[str, dict[int, Any]], nothing: str) -> None:
+    if not any(changes.values()):
+        raise Inapplicable(nothing)
+    for file, module in modules.items():
+        program.files[file] = changed(module, changes[file]).code
 
 
 def _within(context: str) -> Any:
@@ -137,22 +144,21 @@ _LOOKS = (
 
 def observe(program: Program, rng: np.random.Generator) -> None:
     """Variables are looked at right after they get their value: reduced, copied, printed, asserted about."""
-    count = 0
-    for file, module in program.modules().items():
-        if "torch" not in imports(module):
-            continue
-        changes: dict[int, Any] = {}
-        for _, body in blocks(module):
-            for line in body:
-                for name in targets(line):
-                    if rng.random() < 0.4:
-                        look = _LOOKS[int(rng.integers(len(_LOOKS)))].format(seen=program.fresh("seen"), name=name)
-                        guard = f"if isinstance({name}, torch.Tensor) and {name}.is_floating_point() and {name}.numel():\n    {look}\n"
-                        changes[id(line)] = _followed(guard)
-        count += len(changes)
-        program.files[file] = changed(module, changes).code
-    if not count:
-        raise Inapplicable("no variable to look at")
+    modules = program.modules()
+    candidates = [
+        (file, line, name)
+        for file, module in modules.items()
+        if "torch" in imports(module)
+        for _, body in blocks(module)
+        for line in body
+        for name in targets(line)
+    ]
+    changes: dict[str, dict[int, Any]] = {file: {} for file in modules}
+    for file, line, name in picked(rng, candidates, 0.4):
+        look = _LOOKS[int(rng.integers(len(_LOOKS)))].format(seen=program.fresh("seen"), name=name)
+        guard = f"if isinstance({name}, torch.Tensor) and {name}.is_floating_point() and {name}.numel():\n    {look}\n"
+        changes[file][id(line)] = _followed(guard)
+    _apply(program, modules, changes, "no variable to look at")
 
 
 def _followed(text: str) -> Any:
@@ -169,7 +175,7 @@ def swap(program: Program, rng: np.random.Generator) -> None:
             order = list(range(len(body)))
             at = 0
             while at + 1 < len(body):
-                if purity.independent(body[at], body[at + 1]) and rng.random() < 0.7:
+                if purity.independent(body[at], body[at + 1]) and rng.random() < 0.8:
                     order[at], order[at + 1] = order[at + 1], order[at]
                     at += 1
                     count += 1
