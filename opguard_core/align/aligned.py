@@ -15,6 +15,7 @@ from opguard_core.align.features import Features
 from opguard_core.align.flow import pair_flow
 from opguard_core.align.pairing import EVIDENCE, FLOW, RESCUE, STRUCTURE, Pairing
 from opguard_core.align.passes import anchor_large_gaps, join_content, pair_exact, pair_leftovers, return_strays, solve_gaps
+from opguard_core.align.sets import sorted_set
 from opguard_core.align.slots import Matched
 
 
@@ -93,7 +94,7 @@ class Aligned:
 
 
 def _values(window: Window) -> Words:
-    return np.unique(window.value[window.telling & (window.read | window.output)])
+    return sorted_set(window.value[window.telling & (window.read | window.output)])
 
 
 def align(reference: Window, suspect: Window) -> Aligned:

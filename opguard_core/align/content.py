@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opguard_core.align.columns import Flags, Ints, Words
+from opguard_core.align.sets import is_first
 
 
 def join(reference_keys: Words, suspect_keys: Words, reference_order: NDArray[Any], suspect_order: NDArray[Any]) -> tuple[Ints, Ints]:
@@ -36,11 +37,18 @@ def join(reference_keys: Words, suspect_keys: Words, reference_order: NDArray[An
 
 def _equal_classes(left: Words, right: Words) -> tuple[Flags, Flags]:
     """For two sorted key columns, the rows whose class is as large on the other side."""
-    left_keys, left_class, left_counts = np.unique(left, return_inverse=True, return_counts=True)
-    right_keys, right_class, right_counts = np.unique(right, return_inverse=True, return_counts=True)
+    left_keys, left_counts = _runs(left)
+    right_keys, right_counts = _runs(right)
     left_good = _counterpart(left_keys, left_counts, right_keys, right_counts)
     right_good = _counterpart(right_keys, right_counts, left_keys, left_counts)
-    return left_good[left_class.reshape(-1)], right_good[right_class.reshape(-1)]
+    return np.repeat(left_good, left_counts), np.repeat(right_good, right_counts)
+
+
+def _runs(keys: Words) -> tuple[Words, Ints]:
+    """Distinct keys of a sorted column and how often each occurs."""
+    starts = np.flatnonzero(is_first(keys))
+    ends = np.append(starts[1:], len(keys)) if len(keys) else starts
+    return keys[starts], ends - starts
 
 
 def _counterpart(keys: Words, counts: Ints, other_keys: Words, other_counts: Ints) -> Flags:

@@ -159,11 +159,11 @@ class RankColumns:
         codes = columns[name]
         self._check_range(name, codes.astype(np.int64), len(strings))
         order = {word: at for at, word in enumerate(words)}
-        for code in np.unique(codes).tolist():
-            if strings[code] not in order:
-                raise self._bad(f"Unknown {name}", " or ".join(words), strings[code])
         table_codes = np.array([order.get(text, -1) for text in strings] or [-1], np.int8)
-        return table_codes[codes]
+        found: NDArray[np.int8] = table_codes[codes]
+        if len(found) and int(found.min()) < 0:
+            raise self._bad(f"Unknown {name}", " or ".join(words), strings[int(codes[found < 0].min())])
+        return found
 
     def _bytes(self, slots: Columns, name: str) -> Ints:
         column = slots[name]

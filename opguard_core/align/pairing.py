@@ -37,12 +37,14 @@ class Pairing:
     how: NDArray[np.uint8] = field(init=False)
     banded: int = 0
     _anchors: dict[int, tuple[Ints, Ints]] = field(default_factory=dict)
+    _lanes: list[int] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         """Start with every event free."""
         self.left = np.full(len(self.reference.window), -1, np.int64)
         self.right = np.full(len(self.suspect.window), -1, np.int64)
         self.how = np.zeros(len(self.left), np.uint8)
+        self._lanes = np.intersect1d(self.reference.window.lane, self.suspect.window.lane).tolist()
 
     def add(self, left: Ints | int, right: Ints | int, how: int) -> None:
         """Pair free events."""
@@ -65,9 +67,8 @@ class Pairing:
         return np.flatnonzero((self.right < 0) & self.suspect.window.comparable)
 
     def lanes(self) -> list[int]:
-        """Lanes both sides have."""
-        lanes: list[int] = np.intersect1d(self.reference.window.lane, self.suspect.window.lane).tolist()
-        return lanes
+        """Lanes both sides have, rising."""
+        return self._lanes
 
     def lay_skeleton(self) -> Ints:
         """Take the longest rising pairs of each lane as anchors.

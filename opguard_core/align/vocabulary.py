@@ -149,6 +149,11 @@ class Vocabulary:
 
         return self._per_text("order", numbers, key)
 
+    def kinds_of_state(self, numbers: NDArray[np.int32]) -> list[str]:
+        """What stands before the colon of each state slot's name: ``param:blocks.0.weight`` is ``param``."""
+        kinds = self._per_text("state", numbers, lambda number: self.number(self.texts[number].partition(":")[0]))
+        return [self.texts[kind] for kind in kinds.tolist()]
+
     def _per_text(self, name: str, numbers: NDArray[np.int32], value: Callable[[int], int]) -> NDArray[np.int64]:
         """Look up a property of texts that is computed once per text."""
         table = self._tables.get(name, np.zeros(0, np.int64))

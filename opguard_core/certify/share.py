@@ -7,6 +7,7 @@ import numpy as np
 from opguard_core.align import slots
 from opguard_core.align.aligned import Aligned
 from opguard_core.align.columns import DATA_PHASE, PHASES
+from opguard_core.align.sets import among
 from opguard_core.align.timeline import REFERENCE, SUSPECT
 from opguard_core.certify.findings import Shares
 from opguard_core.certify.index import WindowIndex
@@ -30,7 +31,7 @@ def shares(aligned: Aligned, index: WindowIndex) -> Shares:
         alike = (at >= 0) & (aligned.outputs.code[at] <= slots.LAST_SAME) if len(aligned.outputs.code) else np.zeros(len(rows), bool)
         open_rows = rows[~alike]
         values = aligned.suspect_values if side == REFERENCE else aligned.reference_values
-        unknown = open_rows[~np.isin(window.value[open_rows], values)]
+        unknown = open_rows[~among(window.value[open_rows], values)]
         has_result, unaccounted = np.zeros((2, len(window)), bool)
         has_result[window.event[rows]] = True
         unaccounted[window.event[unknown]] = True

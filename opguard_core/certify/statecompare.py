@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from itertools import compress
 
 import numpy as np
 
@@ -72,7 +73,7 @@ class StateBoundary:
     def count_same(self, kind: str | None = None) -> int:
         """Number of pieces of state (of one kind) that are the same."""
         same = (self.code <= slots.LAST_SAME).tolist()
-        return sum(good and (kind is None or own == kind) for good, own in zip(same, self.kinds, strict=True))
+        return sum(same) if kind is None else list(compress(self.kinds, same)).count(kind)
 
     def differing(self) -> list[StateSlot]:
         """Pieces of state that differ."""
@@ -106,6 +107,8 @@ def compare_state(aligned: Aligned) -> StateBoundary:
         (_by_writer(aligned, suspect=False), _by_writer(aligned, suspect=True)),
         (_by_shape(left), _by_shape(right)),
     ):
+        if not len(left_rows) or not len(right_rows):
+            break
         made = _matches(_classes(left_rows, left_key), _classes(right_rows, right_key))
         pairs += made
         left_rows = left_rows[~np.isin(left_rows, [a for a, _ in made])]
@@ -113,8 +116,7 @@ def compare_state(aligned: Aligned) -> StateBoundary:
     if pairs:
         boundary.left, boundary.right = np.array([a for a, _ in pairs]), np.array([b for _, b in pairs])
         boundary.code = slots.compare(left, right, boundary.left, boundary.right)
-        kinds = {number: kind_of(right.text(number)) for number in set(right.slot[boundary.right].tolist())}
-        boundary.kinds = [kinds[number] for number in right.slot[boundary.right].tolist()]
+        boundary.kinds = right.vocabulary.kinds_of_state(right.slot[boundary.right])
         boundary.events = events
     boundary.reference_only, boundary.suspect_only = _names(left, left_rows), _names(right, right_rows)
     return boundary
