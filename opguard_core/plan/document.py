@@ -140,11 +140,12 @@ class Plan:
         }
 
     def save(self, path: Path) -> None:
-        """Write the document, whole or not at all.
+        """Write the document, whole or not at all; an older plan of that name is replaced.
 
         Raises:
             PlanError: It cannot be written there.
         """
+        check_target(path)
         try:
             write_atomic(path, orjson.dumps(self.to_dict(), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n")
         except OSError as error:
@@ -157,6 +158,29 @@ def _shown(value: object) -> str:
     if isinstance(value, tuple):
         return f"{value[0]}:{value[1]}"
     return "all" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def check_target(path: Path) -> None:
+    """Refuse a place where a plan must not or cannot be written.
+
+    Raises:
+        PlanError: Something else than a plan is there, or there is no folder.
+    """
+    if not path.parent.is_dir():
+        why = f"there is no folder {path.parent}"
+    elif path.is_symlink() or (path.exists() and not _is_plan(path)):
+        why = "something is there that is no plan"
+    else:
+        return
+    raise PlanError(f"The plan cannot be written to {path}: {why}.", slug="plan-unwritable", hint="Name a new file in a folder of yours.")
+
+
+def _is_plan(path: Path) -> bool:
+    try:
+        load_plan(path)
+    except PlanError:
+        return False
+    return True
 
 
 def load_plan(path: Path) -> Plan:

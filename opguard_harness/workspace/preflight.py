@@ -18,7 +18,7 @@ import anyio
 from opguard_core import __version__
 from opguard_core.errors import ConfigError, Interrupted, NothingCaptured, PlanError, TimedOut
 from opguard_core.ids import MODES
-from opguard_core.plan.document import PLANNED_MODES, Plan
+from opguard_core.plan.document import PLANNED_MODES, Plan, check_target
 from opguard_harness.compare.folders import private_copy, scratch
 from opguard_harness.compare.interpreter import Interpreter, find
 from opguard_harness.compare.judging import contract_differences
@@ -90,7 +90,7 @@ def preflight(request: PreflightRequest, progress: Progress) -> dict[str, Any]:
         OpGuardError: A side could not be captured at all, or no plan can be made.
     """
     both = request.compare
-    _refuse_plan_in_a_side(request)
+    _refuse_place_of_plan(request)
     with scratch("preflight", [both.reference.folder, both.suspect.folder]) as folder:
         sides = [_private(side, folder) for side in resolve(both, folder)]
         interpreter = find(both.capture.python) if any(isinstance(side, ProgramSide) for side in sides) else None
@@ -101,11 +101,12 @@ def preflight(request: PreflightRequest, progress: Progress) -> dict[str, Any]:
         return _report(request, looks)
 
 
-def _refuse_plan_in_a_side(request: PreflightRequest) -> None:
-    """A file of ours in a side would change what its source digest says.
+def _refuse_place_of_plan(request: PreflightRequest) -> None:
+    """Before anything runs: a file of ours in a side would change what its source digest says.
 
     Raises:
         OutRefused: The plan would lie in one.
+        PlanError: Something else is there.
     """
     if request.plan is None:
         return
@@ -113,6 +114,7 @@ def _refuse_plan_in_a_side(request: PreflightRequest) -> None:
     for side in (request.compare.reference, request.compare.suspect):
         if trace_folder(side.folder) is None and path.is_relative_to(side.folder.resolve()):
             raise OutRefused(f"The plan {path} would lie inside the side {side.folder}.", hint="Name a file elsewhere with --plan.")
+    check_target(path)
 
 
 @dataclass(frozen=True)

@@ -118,6 +118,19 @@ def test_a_plan_that_cannot_be_written_says_where(tmp_path):
         PLAN.save(tmp_path / "no-folder" / "plan.json")
 
 
+def test_a_plan_replaces_a_plan_and_nothing_else(written, tmp_path):
+    Plan("full", None, False, ()).save(written)
+    assert load_plan(written).mode == "full"
+    note, link = tmp_path / "note.txt", tmp_path / "link"
+    note.write_text("keep me")
+    link.symlink_to(written)
+    for path in (note, link, tmp_path):
+        with pytest.raises(PlanError, match=r"no plan.*\[plan-unwritable\]"):
+            PLAN.save(path)
+    assert note.read_text() == "keep me"
+    assert load_plan(written).mode == "full"
+
+
 def test_a_run_that_is_not_the_planned_one_is_refused_by_name():
     PLAN.require(mode="verify", steps=(3, 9), deterministic=True)
     with pytest.raises(ConflictingOptions, match="mode verify, not full and steps 3:9, not all and deterministic true, not false"):
