@@ -1,35 +1,33 @@
-"""Run the shipped pair and check the answer against what was planted in it."""
+"""Run a shipped pair and check the answer against what was planted in it."""
 
 from __future__ import annotations
 
-import json
-import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from opguard_harness.compare.folders import scratch
+from opguard_harness.compare.interpreter import find
 from opguard_harness.compare.pipeline import compare
-from opguard_harness.compare.request import CaptureRequest, CompareRequest, SideRequest
+from opguard_harness.compare.request import CaptureRequest, CompareRequest
 from opguard_harness.errors import DemoMissed
 from opguard_harness.report.progress import Progress
-from opguard_harness.shipped import shipped_folder
-
-PAIR = "tiny_gpt"
+from opguard_harness.workspace.planted import Pair, stage
 
 
 @dataclass(frozen=True)
 class Demonstration:
-    """The answer, and the planted difference in words."""
+    """The answer, and what is right in words."""
 
     answer: dict[str, Any]
-    planted: str
+    outcome: str
 
 
-def demonstrate(capture: CaptureRequest, out: Path | None, progress: Progress) -> Demonstration:
-    """Compare copies of the shipped pair.
+def demonstrate(pair: Pair, capture: CaptureRequest, out: Path | None, progress: Progress) -> Demonstration:
+    """Compare copies of a shipped pair.
 
     Args:
+        pair: The pair.
         capture: How to observe.
         out: Folder for the results, or None for the state folder.
         progress: Where to say what goes on.
@@ -38,20 +36,13 @@ def demonstrate(capture: CaptureRequest, out: Path | None, progress: Progress) -
         DemoMissed: The answer is not the planted difference.
         OpGuardError: No answer.
     """
-    pair = shipped_folder("examples") / PAIR
-    planted = json.loads((pair / "planted.json").read_text("ascii"))
+    python = find(capture.python).path if pair.needs else capture.python
     with scratch("demo") as folder:
-        for name in ("reference", "suspect"):
-            shutil.copytree(pair / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-        request = CompareRequest(SideRequest(folder / "reference"), SideRequest(folder / "suspect"), capture=capture, out=out)
+        sides = stage(pair, folder, python)
+        request = CompareRequest(*sides, capture=replace(capture, python=python), argv=pair.launch, out=out)
         answer = compare(request, progress)
-    pivot = answer["pivot"]
-    place = (pivot or {}).get("suspect") or {}
-    found = (answer["verdict"], (pivot or {}).get("step"), place.get("file"), planted["text"] in place.get("statement", ""))
-    wanted = ("diverged", planted["step"], planted["file"], True)
-    if found != wanted:
-        seen = f"{answer['verdict']}" + (f" at step {pivot['step']} in {place.get('file')}:{place.get('line')}" if pivot else "")
-        raise DemoMissed(
-            f"The demo's planted difference is {planted['what']}; the answer was: {seen} (results: {answer['trace']['suspect']})."
-        )
-    return Demonstration(answer, str(planted["what"]))
+    missed = pair.missed(answer)
+    if missed:
+        wanted = f"planted difference is {pair.what}" if pair.expected else f"sides are equal ({pair.what})"
+        raise DemoMissed(f"The demo's {wanted}; the answer was: {missed} (results: {answer['trace']['suspect']}).")
+    return Demonstration(answer, f"The planted difference was found: {pair.what}" if pair.expected else f"As it should be: {pair.what}")

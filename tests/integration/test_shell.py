@@ -14,6 +14,7 @@ from opguard_harness.answer.schema import compare_schema
 from opguard_harness.answer.validate import faults
 from opguard_harness.registry import find
 from opguard_harness.tools.declaration import schema_of
+from opguard_harness.workspace.planted import find_pair
 from tests.support.fake_training import REPOSITORY
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
@@ -55,7 +56,7 @@ def compared(tmp_path_factory):
 
 def test_the_planted_difference_is_the_answer(compared):
     _, answer, _ = compared
-    planted = json.loads((PAIR / "planted.json").read_text())
+    planted = find_pair("tiny_gpt").expected
     assert faults(answer, compare_schema()) == []
     assert (answer["verdict"], answer["pivot"]["step"], answer["pivot"]["origin"]) == ("diverged", planted["step"], "argument")
     assert answer["pivot"]["suspect"]["file"] == planted["file"]

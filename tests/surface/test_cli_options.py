@@ -27,7 +27,7 @@ FROZEN = {
         "--timeout",
         "-- ARGV...",
     ],
-    "demo": ["--json", "--mode", "--out", "--python"],
+    "demo": ["--json", "--list", "--mode", "--out", "--python", "[EXAMPLE]"],
     "doctor": ["--json", "--python"],
     "explain": ["[TOPIC]"],
     "filters": ["--filters", "--json"],
