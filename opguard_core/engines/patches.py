@@ -15,6 +15,7 @@ from torch.optim import optimizer as optimizers
 
 from opguard_core.engines.compiled import CompiledRegions
 from opguard_core.engines.hooks import Hooks, ignore
+from opguard_core.engines.imports import WhenImported
 from opguard_core.engines.reads import Reads
 from opguard_core.engines.shims import Patch, around
 
@@ -25,6 +26,7 @@ class Patches:
     def __init__(self) -> None:
         self._patches: list[Patch] = []
         self._handles: list[Any] = []
+        self._imports: WhenImported | None = None
 
     def install_for_state(self, hooks: Hooks) -> None:
         """Replace what tells how far the training is and what its state is; calls and operators stay as they are.
@@ -63,8 +65,14 @@ class Patches:
         if hooks.witness is not None:
             self.add(torch.utils.data.DataLoader, "_get_iterator", hooks.enter_loader, ignore)
             self.add(torch, "load", hooks.enter_file, ignore)
+            self._imports = WhenImported("safetensors.torch", lambda module: self._add_reader(module, hooks))
+            self._imports.watch()
         self._handles.append(optimizers.register_optimizer_step_pre_hook(hooks.optimizer_begins))
         self._handles.append(optimizers.register_optimizer_step_post_hook(hooks.optimizer_ends))
+
+    def _add_reader(self, module: Any, hooks: Hooks) -> None:
+        if self._imports is not None and hasattr(module, "load_file"):
+            self.add(module, "load_file", hooks.enter_file, ignore)
 
     def add(
         self,
@@ -82,6 +90,9 @@ class Patches:
 
     def remove(self) -> None:
         """Undo everything, last first."""
+        if self._imports is not None:
+            self._imports.stop()
+            self._imports = None
         for handle in reversed(self._handles):
             handle.remove()
         for patch in reversed(self._patches):

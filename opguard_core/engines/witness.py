@@ -2,8 +2,8 @@
 
 Called by the hooks, inside the user's step: a failure is an unknown fact with its reason, never an exception. Reads only.
 
-What it cannot see: files read by other means (memory maps of another library, numpy); their weights show in ``load.*`` where they
-pass through `load_state_dict`, and else in the trace.
+What it cannot see: files read by other means than ``torch.load`` and ``safetensors.torch.load_file`` (safetensors' own ``safe_open``,
+numpy); their weights show in ``load.*`` where they pass through `load_state_dict`, and else in the trace.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Witness:
         self._note(f"loader.{number}", lambda: {f"loader.{number}.{key}": value for key, value in loader_facts(loader).items()})
 
     def enter_file(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """``torch.load`` or a like function is called with a path or a file. Cost: reads the file once, up to 1 GiB of it."""
+        """``torch.load`` or ``load_file`` is called with a path or a file. Cost: reads the file once, up to 1 GiB of it."""
         source = args[0] if args else kwargs.get("f", kwargs.get("filename"))
         if self._num_files < MAX_LOADS:
             number, self._num_files = self._num_files, self._num_files + 1

@@ -3,6 +3,7 @@
 
 import io
 import random  # noqa: TID251  its stream must not move
+import sys
 
 import pytest
 
@@ -150,6 +151,26 @@ def test_checkpoints_are_told_by_file_and_by_what_is_in_them(tmp_path):
     differing = compare(found, train(load(other, "a.pt")))
     assert [item.key for item in differing if item.warns] == ["load.0.digest"]
     assert not any(item.conflicts for item in differing)
+
+
+def test_a_safetensors_file_is_told_and_the_import_system_is_as_before(tmp_path, monkeypatch):
+    safetensors = pytest.importorskip("safetensors.torch")
+    safetensors.save_file({"w": torch.ones(3)}, tmp_path / "w.safetensors")
+    monkeypatch.delitem(sys.modules, "safetensors.torch")
+    before, finders = [], list(sys.meta_path)
+
+    def program(model):
+        from safetensors.torch import load_file
+
+        before.append(list(sys.meta_path))
+        assert torch.equal(load_file(tmp_path / "w.safetensors")["w"], torch.ones(3))
+        assert not load_file.__globals__["__loader__"].__dict__.get("exec_module")
+
+    found = train(program)
+    assert (found["checkpoint.0.file"], len(found["checkpoint.0.digest"])) == ("w.safetensors", 64)
+    assert before == [finders]
+    assert train(lambda model: None).get("checkpoint.0.file") is None
+    assert sys.meta_path == finders
 
 
 def test_a_source_that_cannot_be_read_is_unknown_and_the_load_goes_on():
