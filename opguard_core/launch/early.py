@@ -45,8 +45,9 @@ class EarlyEnd:
         self._session, self._stop, self._tell = session, stop, tell
         self._pid = os.getpid()
         self._counted: object = None
-        self._last_ns = 0
-        self._bare_ns: list[int] = []
+        self._seen = 0
+        self._last: tuple[int, int] | None = None
+        self._times: dict[str, list[tuple[int, int]]] = {"observed": [], "bare": []}
         self._hook = -1
 
     def watch(self) -> None:
@@ -60,15 +61,26 @@ class EarlyEnd:
         if os.getpid() != self._pid:
             return
         if self._counted is None:
-            if self._session.context.progress.completed < self._end_after:
+            if self._session.context.progress.completed == self._seen:
+                return  # an optimizer that does not count
+            self._seen = self._session.context.progress.completed
+            self._take("observed")
+            if self._seen < self._end_after:
                 return
             self._stop()
             self._counted = optimizer
         elif optimizer is self._counted:
-            self._bare_ns.append(time.monotonic_ns() - self._last_ns)
-        if len(self._bare_ns) >= self._bare_steps or not self._goes_on_safely():
+            self._take("bare")
+        if len(self._times["bare"]) >= self._bare_steps or not self._goes_on_safely():
             self._hold()
-        self._last_ns = time.monotonic_ns()
+        self._last = _clocks()
+
+    def _take(self, what: str) -> None:
+        """Keep what has passed since the update before; the first one has none before it."""
+        now = _clocks()
+        if self._last is not None:
+            self._times[what].append((now[0] - self._last[0], now[1] - self._last[1]))
+        self._last = now
 
     def _goes_on_safely(self) -> bool:
         """Whether torch's loop over hooks ends with ours: closing the session removed one of them under its feet."""
@@ -77,7 +89,7 @@ class EarlyEnd:
 
     def _hold(self) -> None:
         """Tell the launcher and wait for the end; if nobody is there to bring it, end."""
-        self._tell(over=True, bare_ns=self._bare_ns)
+        self._tell(over=True, step_times=self._times)
         while self._plan.exists() and alive(self._launcher):
             time.sleep(_POLL_S)
         os._exit(0)
@@ -102,6 +114,11 @@ def watcher(run: Path) -> Callable[[], Sequence[int] | None]:
     return over
 
 
-def bare_times(processes: Sequence[Process]) -> dict[str, list[int]]:
-    """Nanoseconds of the unobserved steps of each rank."""
-    return {str(process.get("rank")): process.get("bare_ns") for process in processes if process.get("bare_ns")}
+def _clocks() -> tuple[int, int]:
+    """Nanoseconds on the wall's clock, and of work of this thread."""
+    return time.monotonic_ns(), time.thread_time_ns()
+
+
+def step_times(processes: Sequence[Process]) -> dict[str, Any]:
+    """For each rank, ``observed`` and ``bare`` steps, each (wall, thread's work) in nanoseconds."""
+    return {str(process.get("rank")): process.get("step_times") for process in processes if process.get("step_times")}

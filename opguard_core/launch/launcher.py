@@ -95,7 +95,7 @@ def launch(options: LaunchOptions) -> int:
     manifest.ranks = folder.captured_ranks(run)
     manifest.exit = {"code": ended.code, "signal": ended.signal}
     if ended.over:
-        manifest.extra["bare_ns"] = early.bare_times(processes)
+        manifest.extra.update(step_times=early.step_times(processes), load=os.getloadavg()[0], cores=os.cpu_count())
     manifest.left_alone = outcome.left_alone(processes, spawned)
     found = outcome.gaps(processes, manifest.ranks, spawned)
     manifest.python = _first(processes, "python") or manifest.python

@@ -57,6 +57,7 @@ class Measured:
         bare_s: Seconds of a step after observation ended, in the same process; None if it was not measured.
         disk_step_bytes: Bytes of trace that one more step adds, all ranks.
         disk_start_bytes: Bytes of trace that a run has whatever its length: set-up, sources, tables.
+        clock: "wall"; "work" where the machine was too busy for that: the time that the training's thread worked.
     """
 
     load: Load
@@ -65,6 +66,7 @@ class Measured:
     bare_s: float | None
     disk_step_bytes: int
     disk_start_bytes: int
+    clock: str = "wall"
 
     @property
     def ratio(self) -> float | None:
@@ -96,12 +98,14 @@ def measure(run: Run) -> Measured:
     ranks = {number: _count(trace) for number, trace in run.ranks.items()}
     loads = [_load(rank) for rank in ranks.values()]
     heaviest = max(loads, key=lambda load: load.events)
-    observed = [_median_s(np.diff(rank.ended_ns).tolist()) for rank in ranks.values()]
-    bare = [_median_s(times) for times in _lists(run.manifest.extra.get("bare_ns"))]
+    clock = _clock(run)
+    observed, bare = ([_median_s(times) for times in _told(run, what, clock)] for what in ("observed", "bare"))
+    if not observed:  # no early end: the times between the updates
+        observed = [_median_s(np.diff(rank.ended_ns).tolist()) for rank in ranks.values()]
     per_step, start = zip(*(_disk(run.ranks[number], rank) for number, rank in ranks.items()), strict=True)
     sources = sum(path.stat().st_size for path in run.path.rglob("*.py") if path.is_file())
     steps = max(len(rank.events) for rank in ranks.values())
-    return Measured(heaviest, steps, _slowest(observed), _slowest(bare), sum(per_step), sum(start) + sources)
+    return Measured(heaviest, steps, _slowest(observed), _slowest(bare), sum(per_step), sum(start) + sources, clock)
 
 
 def _slowest(seconds: Sequence[float | None]) -> float | None:
@@ -109,9 +113,21 @@ def _slowest(seconds: Sequence[float | None]) -> float | None:
     return max((one for one in seconds if one is not None), default=None)
 
 
-def _lists(bare: Any) -> Iterator[list[int]]:
-    if isinstance(bare, dict):
-        yield from (times for times in bare.values() if isinstance(times, list))
+def _clock(run: Run) -> str:
+    """Which clock to believe: on a busy machine a step takes as long as the others let it, unless a device does the work."""
+    load, cores = (run.manifest.extra.get(name) for name in ("load", "cores"))
+    busy = isinstance(load, int | float) and isinstance(cores, int) and load > cores
+    on_device = any(not device.startswith("cpu") for trace in run.ranks.values() for device in trace.strings["device"] if device)
+    return "work" if busy and not on_device else "wall"
+
+
+def _told(run: Run, what: str, clock: str) -> Iterator[list[int]]:
+    """Nanoseconds of the steps of each rank, as the launcher noted them."""
+    noted = run.manifest.extra.get("step_times")
+    at = ("wall", "work").index(clock)
+    for times in noted.values() if isinstance(noted, dict) else ():
+        steps = times.get(what) if isinstance(times, dict) else None
+        yield [step[at] for step in steps or () if len(step) == 2 and all(type(count) is int for count in step)]
 
 
 def _median_s(times_ns: Sequence[int]) -> float | None:

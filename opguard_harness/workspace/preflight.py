@@ -165,7 +165,7 @@ def _first_steps(
                 f"The {side.name} side had captured nothing when its {capture.timeout_s:g} s were over.", hint="Give it more time."
             ) from None
         return _Look(SideRun(side.name, trace, None, capture.timeout_s or 0.0), "cut")
-    early = "bare_ns" in read_run_manifest(run.trace).extra
+    early = "step_times" in read_run_manifest(run.trace).extra
     return _Look(run, "ended" if early else "finished")
 
 
@@ -235,6 +235,7 @@ def _cost(request: PreflightRequest, measured: Mapping[str, Measured]) -> dict[s
             "step_s": side.bare_s,
             "observed_step_s": side.observed_s,
             "ratio": side.ratio,
+            "clock": side.clock,
             "step_bytes": side.disk_step_bytes,
             "start_bytes": side.disk_start_bytes,
             "modes": mode_costs(side, mode, MODES),
@@ -273,6 +274,8 @@ def _warnings(request: PreflightRequest, looks: Mapping[str, _Look], report: Map
             said.append(f"The {name} had made {steps} steps when its time was over; it was ended.")
         elif steps < request.first:
             said.append(f"The {name} made {steps} steps and ended by itself; {request.first} were asked for.")
+    if any(report["cost"][name]["clock"] == "work" for name in looks):
+        said.append("The machine is busy: times are the work of the training's thread, not what passed; measure again when it is quiet.")
     share = min(report["common"]["share"].values())
     if not report["common"]["steps"]:
         said.append("The two sides have no step in common: where one goes on from a checkpoint, let the other one start there as well.")

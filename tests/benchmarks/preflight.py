@@ -101,10 +101,17 @@ def main() -> None:
     print("| program | mode | measured | estimated from `full` | bytes estimated / real, 3 x the steps |")
     print("|---|---|---|---|---|")
     print("\n".join(rows))
-    print()
+    print(f"\nClock: {clock()}.\n")
     for said, weights in (("fit best", least_squares(fits)), ("are in use", (EVENT_S, TENSOR_S, BYTE_S))):
         event, tensor, byte = (f"{weight * scale:.2f}" for weight, scale in zip(weights, (1e6, 1e6, 1e9), strict=True))
         print(f"Weights that {said}: {event} us a boundary, {tensor} us a tensor, {byte} ns a byte")
+
+
+def clock() -> str:
+    """What the times are, see `work._clock`; the load of the machine says it."""
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    what = "work of the training's thread" if load > cores else "wall"
+    return f"{what} (load {load:.0f} on {cores} cores)"
 
 
 def least_squares(fits: list[tuple[list[float], float]]) -> list[float]:

@@ -95,7 +95,8 @@ def test_a_rank_closes_its_trace_after_the_steps_and_tells_after_the_bare_ones(r
         assert len(told) == (0, 1, 1, 3)[step]
     assert told[0] == "stop"
     assert told[1]["over"] is True
-    assert len(told[1]["bare_ns"]) == 2
+    assert {what: len(times) for what, times in told[1]["step_times"].items()} == {"observed": 1, "bare": 2}
+    assert all(wall >= 0 and work >= 0 for times in told[1]["step_times"].values() for wall, work in times)
     assert told[2] == ("exit", 0), "there is no plan file, so nobody waits for this rank"
 
 
@@ -103,7 +104,7 @@ def test_where_the_trace_cannot_be_closed_under_way_nothing_is_timed(rank):
     end, session, told = rank(1, 5, last=False)
     session.completed = 1
     end._stepped(object(), (), {})
-    assert told[:2] == ["stop", {"over": True, "bare_ns": []}]
+    assert told[:2] == ["stop", {"over": True, "step_times": {"observed": [], "bare": []}}]
 
 
 def write(run, pid, **facts):
@@ -119,10 +120,10 @@ def test_the_run_is_over_when_every_rank_of_the_world_has_told(tmp_path):
     assert over() is None, "nothing has started"
     write(tmp_path, 10, role="agent")
     write(tmp_path, 11, role="rank", folder="rank-00000", world_size=2, rank=0)
-    write(tmp_path, 11, over=True, bare_ns=[5, 6])
+    write(tmp_path, 11, over=True, step_times={"observed": [], "bare": [(5, 6)]})
     assert over() is None, "the second rank has not even started"
     write(tmp_path, 12, role="rank", folder="rank-00001", world_size=2, rank=1)
     assert over() is None
-    write(tmp_path, 12, over=True, bare_ns=[])
+    write(tmp_path, 12, over=True)
     assert over() == [10, 11, 12]
-    assert early.bare_times(folder.read_processes(tmp_path)) == {"0": [5, 6]}
+    assert early.step_times(folder.read_processes(tmp_path)) == {"0": {"observed": [], "bare": [(5, 6)]}}

@@ -36,9 +36,14 @@ def test_time_is_that_between_updates(tmp_path):
 
 def test_bare_times_come_from_the_launcher(tmp_path):
     run = traced(tmp_path)
-    run.manifest.extra["bare_ns"] = {"0": [1000, 3000, 2000], "1": []}
-    assert measure(run).bare_s == pytest.approx(2e-6)
-    assert measure(run).ratio == pytest.approx(4.5)
+    times = {"observed": [[9000, 500], [11000, 700]], "bare": [[1000, 90], [3000, 110], [2000, 100]]}
+    run.manifest.extra.update(step_times={"0": times, "1": {"observed": [], "bare": []}}, load=0.5, cores=2)
+    side = measure(run)
+    assert (side.observed_s, side.bare_s, side.clock) == (pytest.approx(10e-6), pytest.approx(2e-6), "wall")
+    assert side.ratio == pytest.approx(5.0)
+    run.manifest.extra["load"] = 2.5
+    side = measure(run)
+    assert (side.observed_s, side.bare_s, side.clock) == (pytest.approx(600e-9), pytest.approx(100e-9), "work")
 
 
 def test_in_a_full_trace_what_was_carried_is_what_verify_would_read(tmp_path):
