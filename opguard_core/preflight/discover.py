@@ -10,6 +10,7 @@ import numpy as np
 
 from opguard_core.align.ranks import pair_ranks
 from opguard_core.align.timeline import Step, Timeline
+from opguard_core.ids import Phase
 from opguard_core.plan.document import PlanSite, SiteKey
 from opguard_core.preflight.sites import SiteReader, SiteTable, Spot, Tally, ends_step, from_the_start
 from opguard_core.trace.reader import RankTrace, Run
@@ -45,6 +46,8 @@ class Discovery:
         steps: Steps looked at.
         shared: Boundaries of one step that both sides have: of the median step but the first.
         alone: Boundaries of one step that the reference, the suspect has alone; likewise.
+        share: Shared boundaries of that step over all that the reference, the suspect has in it. Work on the data does not
+            count: it may happen in another process.
     """
 
     sites: tuple[PlanSite, ...]
@@ -53,6 +56,7 @@ class Discovery:
     steps: int
     shared: int
     alone: tuple[int, int]
+    share: tuple[float, float]
 
 
 def discover(reference: Run, suspect: Run) -> Discovery:
@@ -72,7 +76,7 @@ def discover(reference: Run, suspect: Run) -> Discovery:
     names: tuple[Tally[int], Tally[int]] = (Tally(), Tally())
     alone: tuple[Tally[int], Tally[int]] = (Tally(), Tally())
     confidence: dict[_Pair, int] = {}
-    sizes: list[tuple[int, int, int]] = []
+    sizes: list[tuple[int, ...]] = []
     starts = all(from_the_start(run) for run in (reference, suspect))
     for left, right in pair_ranks(reference.ranks, suspect.ranks, None).pairs:
         rank = _Rank(reference.ranks[left], suspect.ranks[right], table)
@@ -84,9 +88,12 @@ def discover(reference: Run, suspect: Run) -> Discovery:
             alone[side].add_rank(rank.alone[side], starts=starts)
         sizes = max(sizes, rank.sizes(), key=len)
     lonely = [_lonely(tally, table) for tally in alone]
-    typical = [int(statistics.median_high(column)) for column in zip(*(sizes[1:] or sizes), strict=True)] or [0, 0, 0]
+    typical = [int(statistics.median_high(column)) for column in zip(*(sizes[1:] or sizes), strict=True)] or [0] * 6
+    shared, *alone_counts = typical[:3]
+    counting, *lone = typical[3:]
+    share = [counting / (counting + count) if counting else 0.0 for count in lone]
     sites = _sites(pairs, names, confidence, table)
-    return Discovery(sites, lonely[0], lonely[1], len(sizes), typical[0], (typical[1], typical[2]))
+    return Discovery(sites, lonely[0], lonely[1], len(sizes), shared, (alone_counts[0], alone_counts[1]), (share[0], share[1]))
 
 
 def _of_side(counts: Counter[_Pair], side: int) -> Counter[int]:
@@ -101,6 +108,7 @@ class _Rank:
     """Counts of one pair of ranks, window by window."""
 
     def __init__(self, reference: RankTrace, suspect: RankTrace, table: SiteTable) -> None:
+        self._table = table
         self._timeline = Timeline(reference, suspect)
         self._readers = tuple(SiteReader(columns, table) for columns in self._timeline.columns)
         self.pairs: list[Counter[_Pair]] = []
@@ -120,9 +128,16 @@ class _Rank:
             for step in tail:
                 self._take(step, confidence)
 
-    def sizes(self) -> list[tuple[int, int, int]]:
-        """Of each step: pairs, and boundaries that each side has alone."""
-        return [(pairs.total(), left.total(), right.total()) for pairs, left, right in zip(self.pairs, *self.alone, strict=True)]
+    def sizes(self) -> list[tuple[int, ...]]:
+        """Of each step: pairs, and boundaries that each side has alone; then the same without work on the data."""
+        found = []
+        for pairs, left, right in zip(self.pairs, *self.alone, strict=True):
+            counts = [_of_side(pairs, 0), left, right]
+            found.append((*(count.total() for count in counts), *(self._without_data(count) for count in counts)))
+        return found
+
+    def _without_data(self, counts: Counter[int]) -> int:
+        return sum(count for number, count in counts.items() if self._table.keys[number].phase != str(Phase.DATA))
 
     def _take(self, step: Step, confidence: dict[_Pair, int]) -> None:
         aligned = step.aligned

@@ -19,8 +19,9 @@ def preflight_page(found: Mapping[str, Any]) -> list[str]:
     """
     common, cost = found["common"], found["cost"]
     shares = ", ".join(f"{common['share'][side]:.1%} of the {side}'s" for side in SIDES)
+    counted = f"{common['boundaries_per_step']} boundaries a step at {common['sites']} sites"
     lines = [
-        f"common      {common['boundaries_per_step']} boundaries a step at {common['sites']} sites: {shares}; {common['renamed']} renamed",
+        f"common      {counted}: {shares} (data aside); {common['renamed']} renamed",
         *(f"{side:<11} {_alone(found['alone'][side])}" for side in SIDES),
         f"contract    {_contract(found['contract'])}",
         *(f"{'cost' if side == SIDES[0] else '':<11} {_cost(side, cost[side], cost['mode'])}" for side in SIDES),

@@ -209,14 +209,13 @@ def _side(look: _Look, measured: Measured, mode: str) -> dict[str, Any]:
 
 
 def _common(found: Discovery) -> dict[str, Any]:
-    shares = [found.shared / total if (total := found.shared + lone) else 0.0 for lone in found.alone]
     return {
         "steps": found.steps,
         "boundaries_per_step": found.shared,
         "sites": len(found.sites),
         "renamed": sum(1 for site in found.sites if site.other is not None),
         "unsure": sum(1 for site in found.sites if site.confidence == 1),
-        "share": {"reference": round(shares[0], 4), "suspect": round(shares[1], 4)},
+        "share": {"reference": round(found.share[0], 4), "suspect": round(found.share[1], 4)},
     }
 
 
@@ -280,7 +279,9 @@ def _warnings(request: PreflightRequest, looks: Mapping[str, _Look], report: Map
     if not report["common"]["steps"]:
         said.append("The two sides have no step in common: where one goes on from a checkpoint, let the other one start there as well.")
     elif share < 0.5:
-        said.append(f"Only {share:.0%} of one side's boundaries have a counterpart: these may not be two versions of one program.")
+        said.append(
+            f"Only {share:.0%} of one side's boundaries outside the data have a counterpart: these may not be two versions of one program."
+        )
     return said
 
 

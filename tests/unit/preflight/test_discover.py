@@ -55,7 +55,7 @@ def test_what_a_side_has_alone_is_listed_with_its_place_and_count(run):
     assert found.reference_only == ()
     (alone,) = found.suspect_only
     assert (alone.key.operator, alone.every, alone.first, str(alone.spot)) == ("cos", 1, 0, "train.py:1")
-    assert (found.shared, found.alone) == (8, (0, 1))
+    assert (found.shared, found.alone, found.share) == (8, (0, 1), (1.0, 8 / 9))
 
 
 def test_work_after_the_last_update_is_no_step(run):
@@ -92,3 +92,18 @@ def test_a_site_that_meets_another_partner_in_another_step_is_asked_for_once():
     asked = sum(site.every for site in found.sites if site.key.text == "a")
     assert asked == 1
     assert sum(site.first for site in found.sites if site.key.text == "a") == 0
+
+
+def test_work_on_the_data_is_listed_and_does_not_count_for_the_share():
+    def loaded(where):
+        script = Script()
+        for step in range(3):
+            if where == "main":
+                for at in range(9):
+                    script.op("aten.cos.default", [script.given((4, 4), 1000 * step + at)], (4, 4), phase="data", at=f"augment({at})")
+            script.op("aten.mm.default", [script.given((4, 4), step), script.given((4, 4), 7)], (4, 4), at="net(x)")
+            script.update()
+        return script.close()
+
+    found = discover(loaded("main"), loaded("worker"))
+    assert (found.shared, found.alone, found.share) == (1, (9, 0), (1.0, 1.0))
