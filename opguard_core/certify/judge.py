@@ -25,6 +25,9 @@ from opguard_core.certify.statecompare import StateBoundary, compare_state
 from opguard_core.certify.toldlater import told_later
 from opguard_core.ids import Kind, Origin
 
+MAX_STEPPED_OVER = 64
+"""Differences that follow from a hidden one and are looked through for another cause; there is no `identical` after the first."""
+
 MAX_STATE_WALKS = 64
 """Pieces of differing state that are followed to their roots."""
 
@@ -47,6 +50,7 @@ class RankJudge:
         self._hiding = hiding
         self._harmless = HarmlessDifferences(timeline, self.walk.rows, findings)
         self._draws = Draws(timeline)
+        self._stepped_over = 0
         self._held: list[Root] = []
         self._held_since: int | None = None
         self._steps: Iterator[Step] = iter(())
@@ -64,6 +68,8 @@ class RankJudge:
             if not _has_content(step):
                 continue
             if step.aligned is None:
+                if not self.findings.windows and _is_eve(step):
+                    continue
                 self.findings.one_sided[REFERENCE if step.reference is not None else SUSPECT].append(step.number)
                 continue
             self._window(step)
@@ -134,6 +140,8 @@ class RankJudge:
     def _first_that_matters(self, number: int, index: WindowIndex, matters: Matters) -> tuple[list[Root], list[tuple[str, Node]]]:
         aligned = index.aligned
         weak: list[tuple[str, Node]] = []
+        if self._stepped_over >= MAX_STEPPED_OVER:
+            return [], weak
         for left in _candidates(index).tolist():
             node = Node(number, left, int(aligned.left[left]))
             pair = int(index.pair_of[left])
@@ -163,6 +171,9 @@ class RankJudge:
             kept, hidden = self._unfiltered(found)
             roots = [root for root in kept if root.node not in doubtful]
             weak += [("filtered-difference", root.node) for root in hidden[:1]]
+            self._stepped_over += bool(hidden)
+            if not roots and self._stepped_over >= MAX_STEPPED_OVER:
+                break
             if roots and self._is_shifted_draw(matters, left, spread, roots[0]):
                 continue
             if roots and self._is_told_only(matters, left, spread, roots[0]):
@@ -253,6 +264,8 @@ class RankJudge:
     def _from_state(self, number: int, state: StateBoundary) -> list[Root]:
         """Roots of state that differs although no pair of operators did: an update that is missing, or done in vain."""
         roots: list[Root] = []
+        if self._stepped_over >= MAX_STEPPED_OVER:
+            return roots
         counted = [slot for slot in state.differing() if slot.counts]
         for slot in counted[:MAX_STATE_WALKS]:
             roots += self.walk.from_slots(Node(number, slot.left_event, slot.right_event), slot.left, slot.right)
@@ -331,6 +344,13 @@ def _has_content(step: Step) -> bool:
     """Something was recorded there; outside a capture window there is at most the marker of a run's begin or end."""
     tables = [table for table in (step.reference, step.suspect) if table is not None]
     return any((table.events["kind"] != table.strings["kind"].code(Kind.MARKER)).any() for table in tables)
+
+
+def _is_eve(step: Step) -> bool:
+    """Nothing but state: the step before a capture window, which a run that was resumed inside of it does not have."""
+    tables = [table for table in (step.reference, step.suspect) if table is not None]
+    idle = (Kind.MARKER, Kind.STATE)
+    return all(np.isin(table.events["kind"], [table.strings["kind"].code(kind) for kind in idle]).all() for table in tables)
 
 
 def _orders(index: WindowIndex) -> Ints:

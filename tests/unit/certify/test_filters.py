@@ -6,6 +6,7 @@ import pytest
 
 from opguard_core.certify import filtered
 from opguard_core.certify.filters import Filter, Site, parse_filters
+from opguard_core.certify.root import RootWalk
 from opguard_core.errors import FilterInvalid
 from tests.support.script import Held
 from tests.unit.certify.test_origins import clone, in_step
@@ -90,6 +91,17 @@ def test_what_follows_from_a_hidden_difference_is_not_called_equal(judge, wide):
     assert (verdict.verdict, slugs(verdict)) == ("inconclusive", ["filtered-difference"])
     assert counts(verdict) == {"clone": 1}
     assert verdict.candidates[0]["suspect"]["text"] == "h.clone()"
+
+
+def test_looking_past_a_hidden_cause_has_an_end(judge, wide, monkeypatch):
+    """Everything after a hidden cause differs; there is no verdict, and the work does not grow with all that follows."""
+    walks = []
+    walk = RootWalk.from_pair
+    monkeypatch.setattr(RootWalk, "from_pair", lambda self, node: walks.append(node) or walk(self, node))
+    monkeypatch.setattr("opguard_core.certify.judge.MAX_STEPPED_OVER", 3)
+    verdict = judge(*SIDES, steps=(6, 6), compare={"filters": [CLONE]})
+    assert (verdict.verdict, verdict.reasons[0].slug) == ("inconclusive", "filtered-difference")
+    assert len(walks) == 3
 
 
 def test_another_difference_is_found_beside_a_benign_one(judge, wide):
