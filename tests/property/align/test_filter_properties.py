@@ -18,7 +18,7 @@ from tests.support.synthetic import Corrupt, Insert, Instruction, Side, Site, gp
 
 settings.register_profile("filters", derandomize=True, deadline=None, max_examples=5, suppress_health_check=list(HealthCheck))
 PROFILE = settings.get_profile("filters")
-MANY = settings(PROFILE, max_examples=150)
+MANY = settings(PROFILE, max_examples=60)
 
 PROTECTED = ("optimizer", "backward")
 EVIDENCE = ["suspect:0:1"]
@@ -88,6 +88,7 @@ def test_a_difference_that_matters_is_never_hidden(shape, kind, choice):
 
 
 @pytest.mark.full
+@pytest.mark.timeout(600)
 @MANY
 @given(shapes, kinds, choices)
 def test_a_difference_that_matters_is_never_hidden_many_times(shape, kind, choice):
