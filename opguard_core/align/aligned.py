@@ -29,7 +29,8 @@ class Aligned:
         left: int64[a], partner of each reference event, -1 when it has none.
         right: int64[b], partner of each suspect event, -1 when it has none.
         how: uint8[a], pass that made the pair (`pairing.HOW`).
-        confidence: uint8[a], 3 same data path, 2 same place or unique or same parameter, 1 operator and shape only, 0 free.
+        confidence: uint8[a], 3 same data path, 2 same place or unique or same parameter or held by its neighbours, 1 operator and shape
+            only, 0 free.
         banded: Gaps too large to be searched in full.
         features: What alignment derived from each side's columns.
     """
@@ -146,7 +147,7 @@ def _align(reference: Window, suspect: Window) -> Aligned:
 
 
 def _confidence(pairing: Pairing) -> NDArray[np.uint8]:
-    """How sure each pair is; 3 same data path, 2 same place, unique or same parameter, 1 operator and shape only."""
+    """How sure each pair is; 3 same data path, 2 same place, unique, same parameter or held, 1 operator and shape only."""
     reference, suspect = pairing.reference, pairing.suspect
     r, s = reference.window, suspect.window
     left = np.flatnonzero(pairing.left >= 0)
@@ -165,8 +166,28 @@ def _confidence(pairing: Pairing) -> NDArray[np.uint8]:
     )
     flowed = same_op & (pairing.how[left] == FLOW)
     confidence = np.zeros(len(pairing.left), np.uint8)
-    confidence[left] = np.where(path, 3, np.where(site | named | unique | flowed, 2, 1))
+    held = same_op & same_phase & (reference.structural_loose[left] == suspect.structural_loose[right])
+    held &= _held(pairing, left[path])[left]
+    confidence[left] = np.where(path, 3, np.where(site | named | unique | flowed | held, 2, 1))
     return confidence
+
+
+def _held(pairing: Pairing, sure: Ints) -> Flags:
+    """Reference events of pairs that stand, on both sides, directly between the same two pairs of the same data path."""
+    partner = np.full(len(pairing.left), -1, np.int64)
+    partner[sure] = pairing.left[sure]
+    held = np.zeros(len(partner), bool)
+    lanes = pairing.lanes()
+    r, s = pairing.reference.window, pairing.suspect.window
+    for lane in lanes:
+        here, there = np.flatnonzero(r.comparable & (r.lane == lane)), np.flatnonzero(s.comparable & (s.lane == lane))
+        place = np.full(len(s), -1, np.int64)
+        place[there] = np.arange(len(there))
+        at = np.where(partner[here] >= 0, place[partner[here]], -9)  # place among the suspect's events, by reference event
+        own = pairing.left[here[1:-1]]
+        own_at = np.where(own >= 0, place[own], -99)
+        held[here[1:-1]] = (at[:-2] == own_at - 1) & (at[2:] == own_at + 1)
+    return held
 
 
 def _unique(side: Features) -> Flags:

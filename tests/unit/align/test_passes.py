@@ -238,3 +238,27 @@ def test_a_side_without_operators_pairs_nothing(aligned, empty):
     found = aligned(nothing if empty != "suspect" else something, nothing if empty != "reference" else something)
     assert told(found) == []
     assert len(found.outputs.code) == len(found.inputs.code) == 0
+
+
+def counters(step: int, text: str, *, between: bool):
+    """Two counters that look alike; the second one's neighbours are known by what they hold."""
+
+    def write(s):
+        x = s.given((8, 8), 1)
+        s.op("aten.add_.Tensor", [s.given((), 50, name="optim:a.step")], (), 51, into=s.given((), 50), at=text, phase="optimizer")
+        s.op("aten.mul.Tensor", [x], (8, 8), 2, at="x * 2")
+        s.op("aten.add_.Tensor", [s.given((), step)], (), step + 1, into=s.given((), step), at=text, phase="optimizer")
+        if between:
+            s.op("aten.neg.default", [s.given((8, 8), step + 70)], (8, 8), step + 80, at=text)
+        s.op("aten.mul.Tensor", [x, x], (8, 8), 3, at="x * x")
+
+    return write
+
+
+def test_a_pair_is_held_by_the_pairs_on_both_sides_of_it(aligned):
+    """Another place, another content and another of its kind in the window: only its neighbours say which it is."""
+    found = aligned(counters(60, "step += 1", between=False), counters(61, "state.add_(1)", between=False))
+    assert told(found)[2][:2] == (2, 2)
+    assert told(found)[2][3] == 2
+    loose = aligned(counters(60, "step += 1", between=True), counters(61, "state.add_(1)", between=True))
+    assert told(loose)[2][3] == 1, "a neighbour that is not sure holds nothing"
