@@ -68,6 +68,7 @@ class Session:
             witness=Witness(facts),
             before_first_update=self._tell_contract,
             state=None if self._watch else SentinelState(self.context, self.names),
+            settle=self.threads.settle if self._watch else None,
         )
         self.compiled = CompiledRegions(self.context.coverage)
         self._patches = Patches()
@@ -84,6 +85,7 @@ class Session:
         else:
             self._patches.install_for_state(self.hooks)
         self.threads.start(self._patches)
+        self.hooks.settle()
         self._running = True
         config = self.config
         self.hooks.mark(Marker.RUN_BEGIN, f"rank={config.rank};world_size={config.world_size};mode={config.mode}")

@@ -54,6 +54,7 @@ class Hooks:
         witness: Notes facts for the contract; None for none.
         before_first_update: Called once, when the facts of the first optimizer step are known.
         state: Emits the state at the end of a window; None records every tensor of it.
+        settle: Told after each step whether the next one is near what is recorded.
     """
 
     def __init__(
@@ -64,12 +65,13 @@ class Hooks:
         witness: Witness | None = None,
         before_first_update: Callable[[], None] | None = None,
         state: StateBoundary | None = None,
+        settle: Callable[[bool], None] | None = None,
     ) -> None:
         self.context, self.names, self._follow = context, names, follow
         self.witness, self._before_first_update, self._updated = witness, before_first_update, False
         self.aside = Aside(context)
         self.updates = Updates(context.progress, names)
-        self.state = state or StateBoundary(context, names)
+        self.state, self._settle = state or StateBoundary(context, names), settle
 
     def mark(self, marker: Marker, args: str = "", phase: str | None = None) -> None:
         """Emit a marker where the program stands; outside the capture window only the begin and the end of the run."""
@@ -167,6 +169,7 @@ class Hooks:
             self.names.refresh()
             self.names.refresh_optimizer(optimizer)
             self.updates.begin(optimizer)
+        self.settle()
         self.mark(Marker.OPTIMIZER_BEGIN, f"class={type(optimizer).__name__}", Phase.OPTIMIZER.value)
 
     def _first_update(self, optimizer: Any) -> None:
@@ -194,6 +197,12 @@ class Hooks:
             self.names.refresh_optimizer(optimizer)
             if counted:
                 self.end_window("skipped" if skipped else "update")
+        self.settle()
+
+    def settle(self) -> None:
+        """The step may have changed: observe operators again, or no more."""
+        if self._settle is not None:
+            self._settle(self.context.progress.wants_state)
 
     def end_window(self, why: str) -> None:
         """Close a window: state boundary, then the counters move. Call inside `quiet`."""
@@ -266,6 +275,7 @@ class Hooks:
         if returned and isinstance(token, torch.optim.Optimizer):
             with quiet():
                 self.updates.loaded(token)
+            self.settle()
 
 
 def _nested(frame: Any) -> bool:

@@ -21,11 +21,13 @@ class Lane:
         forward_of: Event by sequence number of the node it made.
         mode: The mode that observes this thread.
         aside: Whether the mode is off the stack for a moment, see `aside`.
+        away: Whether it is off the stack until a capture window comes near.
         muted: Operators pass through unobserved.
     """
 
     __slots__ = (
         "aside",
+        "away",
         "counted_in",
         "create_graph",
         "forward_of",
@@ -52,7 +54,7 @@ class Lane:
         self.muted = False
         self.microbatches = 0
         self.mode: Any = None
-        self.aside = False
+        self.aside = self.away = False
         self.counted_in = 0
 
     def come_back(self) -> None:

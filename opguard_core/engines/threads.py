@@ -67,6 +67,26 @@ class Threads:
         thread = threading.current_thread()
         return None if _ours(thread) else self.observe(role_of(thread))
 
+    def settle(self, wanted: bool) -> None:
+        """Take the calling thread's mode off while nothing of a capture window is near, and put it back in time.
+
+        Args:
+            wanted: Whether the current step, or the next one, is recorded.
+
+        Cost: nothing unless that has just changed. While the mode is off, operators run as they do alone; what they wrote is
+        not known, so no digest is carried into the window. Threads that the program started keep theirs.
+        """
+        mode = self._modes.get(threading.get_ident())
+        if mode is None or not self.active or wanted != mode.lane.away:
+            return
+        if wanted:
+            mode.lane.away = False
+            self._engine.forget_all()
+            mode.push_below()
+        elif mode.on_top():
+            mode.pop()
+            mode.lane.away = True
+
     def stop(self) -> None:
         """Take the calling thread's mode off; the others' pass everything through."""
         self.active = False

@@ -30,9 +30,11 @@ class Flusher:
         committer: Where they go.
         segment_events: Rows at which a segment is closed inside a window.
         segment_slots: As ``segment_events``, for slots.
+        patience: Factor on the pauses between two commits.
     """
 
-    def __init__(self, intake: Intake, committer: Committer, *, segment_events: int, segment_slots: int) -> None:
+    def __init__(self, intake: Intake, committer: Committer, *, segment_events: int, segment_slots: int, patience: int = 1) -> None:
+        self._patience = patience
         self._intake = intake
         self._committer = committer
         self._segment_events = segment_events
@@ -41,7 +43,7 @@ class Flusher:
         self._ended = False
         self._flushed_ticket = 0
         self._started_s = self._last_commit_s = time.monotonic()
-        self._due_s = self._started_s + STALE_S
+        self._due_s = self._started_s + STALE_S * patience
 
     def start(self) -> None:
         """Start the thread, unless it ended for good.
@@ -108,12 +110,13 @@ class Flusher:
                 self._commit()
 
     def _pause_s(self) -> float:
-        return min(FLUSH_PAUSE_MAX_S, max(FLUSH_PAUSE_MIN_S, FLUSH_PAUSE_SHARE * (time.monotonic() - self._started_s)))
+        share = FLUSH_PAUSE_SHARE * (time.monotonic() - self._started_s)
+        return self._patience * min(FLUSH_PAUSE_MAX_S, max(FLUSH_PAUSE_MIN_S, share))
 
     def _commit(self) -> None:
         self._intake.release(self._committer.commit())
         self._last_commit_s = time.monotonic()
-        self._due_s = self._last_commit_s + STALE_S
+        self._due_s = self._last_commit_s + STALE_S * self._patience
 
 
 def _block_signals() -> None:

@@ -30,7 +30,7 @@ def locate(answer: dict[str, Any], replayer: Replayer | None) -> dict[str, Any]:
     found = replayer.look(step, step + 1, answer["compared"]["steps"][0])
     located = {**located, "replay": found.facts(answer)}
     if found.answer is not None and found.answer["verdict"] != "identical":
-        return {**found.answer, "located": located}
+        return {**found.answer, "exit": answer["exit"], "located": located}
     if found.answer is not None and located["why"] == "state-reordered":
         return _explained(answer, located)
     return _not_reproduced(answer, located, found)

@@ -53,9 +53,13 @@ def narrow(answer: dict[str, Any], replayer: Replayer | None) -> dict[str, Any]:
     if found.diverged and found.answer is not None:
         decided = found.answer["pivot"]["origin"]
         if place_of(found.answer["pivot"]) == place_of(pivot):
-            return {**found.answer, "narrow": _told(answer, found, f"{first}; the replay says {decided}, at the same place.", same=True)}
+            return {
+                **found.answer,
+                "exit": answer["exit"],
+                "narrow": _told(answer, found, f"{first}; the replay says {decided}, at the same place.", same=True),
+            }
         text = f"{first}; the replay shows the difference at another place, which this answer follows: {decided}."
-        return {**found.answer, "narrow": _told(answer, found, text, same=False)}
+        return {**found.answer, "exit": answer["exit"], "narrow": _told(answer, found, text, same=False)}
     told = reason(
         "not-reproduced",
         what=f"The first runs differ in step {pivot['step']} as told",
