@@ -11,10 +11,9 @@ class Collator:
         self.longest = longest
 
     def __call__(self, rows: list[dict]) -> dict[str, torch.Tensor]:
-        tokens = [torch.tensor(row["input_ids"][: self.longest]) for row in rows]
-        ids = pad_sequence(tokens, batch_first=True, padding_value=PAD)
+        ids = pad_sequence([torch.tensor(row["input_ids"][: self.longest]) for row in rows], batch_first=True, padding_value=PAD)
         position = torch.arange(ids.shape[1])
-        length = torch.tensor([[len(row)] for row in tokens])
+        length = torch.tensor([[min(len(row["input_ids"]), self.longest)] for row in rows])
         prompt = torch.tensor([[row["prompt"]] for row in rows])
         is_answer = (position >= prompt) & (position < length)
         return {
