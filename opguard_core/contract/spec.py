@@ -114,6 +114,7 @@ RULES = (
     Rule("autocast.ran", "arithmetic", "parts of the model run in another precision", shown=True, absent="environment"),
     Rule("dtype.*", "arithmetic", "parameters or gradients have another precision", shown=True, absent="environment"),
     Rule("compile.used", "order", "compiled code fuses and reorders"),
+    Rule("compile.declared", "order", "compiled code fuses and reorders; regions run eagerly while they are observed"),
     Rule("compile.inductor", "order", "the compiler fuses, splits sums or rounds in between differently", absent="environment"),
     # several ranks
     Rule("dist.backend", "order", "another library adds the ranks' values"),

@@ -242,6 +242,12 @@ class Hooks:
             self.witness.enter_loader(args, kwargs)
 
     @guarded
+    def enter_compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A region is declared to be compiled."""
+        if self.witness is not None and self._lane() is not None:
+            self.witness.enter_compile(args, kwargs)
+
+    @guarded
     def enter_file(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A checkpoint file is loaded."""
         if self.witness is not None and self._lane() is not None:

@@ -65,6 +65,7 @@ class Patches:
         if hooks.witness is not None:
             self.add(torch.utils.data.DataLoader, "_get_iterator", hooks.enter_loader, ignore)
             self.add(torch, "load", hooks.enter_file, ignore)
+            self.add(torch, "compile", hooks.enter_compile, ignore)
             self._imports = WhenImported("safetensors.torch", lambda module: self._add_reader(module, hooks))
             self._imports.watch()
         self._handles.append(optimizers.register_optimizer_step_pre_hook(hooks.optimizer_begins))

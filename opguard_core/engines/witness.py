@@ -30,6 +30,7 @@ MAX_LOADS = 16
 MAX_POLICIES = 16
 WHOLE_FILE_BYTES = 1 << 30  # larger files are digested in samples
 _SAMPLES = 64
+_COMPILE_OPTIONS = ("backend", "dynamic", "fullgraph", "mode", "options")
 _SAMPLE_BYTES = 1 << 20
 
 
@@ -46,6 +47,7 @@ class Witness:
         self._num_loaders = 0
         self._num_files = self._num_loads = 0
         self._policies: set[str] = set()
+        self._compiled: set[str] = set()
         self._forward = self._updated = False
 
     def enter_module(self, module: Any, *, root: bool) -> None:
@@ -78,6 +80,14 @@ class Witness:
         self._loaders.add(loader)
         self._note(f"loader.{number}", lambda: {f"loader.{number}.{key}": value for key, value in loader_facts(loader).items()})
 
+    def enter_compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """``torch.compile`` is called; each way to call it is noted once."""
+        given = {name: kwargs[name] for name in _COMPILE_OPTIONS if kwargs.get(name) is not None}
+        text = " ".join(f"{name}={_plain_text(value)}" for name, value in sorted(given.items())) or "as by default"
+        if not kwargs.get("disable") and len(self._compiled) < MAX_POLICIES:
+            self._compiled.add(text)
+            self._facts.note({"compile.declared": sorted(self._compiled)})
+
     def enter_file(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """``torch.load`` or ``load_file`` is called with a path or a file. Cost: reads the file once, up to 1 GiB of it."""
         source = args[0] if args else kwargs.get("f", kwargs.get("filename"))
@@ -95,6 +105,12 @@ class Witness:
     def _note(self, key: str, read: Any) -> None:
         found = fact(read)
         self._facts.note(found if isinstance(found, dict) and "unknown" not in found else {key: found})
+
+
+def _plain_text(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_plain_text(value[key])}" for key in sorted(value, key=str)) + "}"
+    return str(value) if isinstance(value, (bool, int, float, str)) else getattr(value, "__qualname__", type(value).__qualname__)
 
 
 def _file_facts(source: Any, key: str) -> dict[str, object]:

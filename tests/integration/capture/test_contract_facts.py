@@ -104,6 +104,26 @@ def test_streams_that_nobody_touched_are_equal_in_any_two_runs():
     assert first["rng.step.python"] == second["rng.step.python"]
 
 
+def test_compiled_regions_are_told_with_their_settings():
+    def program(model):
+        torch.compile(model, backend="eager")
+        torch.compile(fullgraph=True, backend="eager", mode=None)(torch.relu)
+        torch.compile(model, backend=noop, dynamic=False)
+        torch.compile(model, backend="eager", disable=True, dynamic=True)
+
+    def noop(graph, inputs):
+        return graph.forward
+
+    declared = train(program)["compile.declared"]
+    assert [one.replace(noop.__qualname__, "noop") for one in declared] == [
+        "backend=eager",
+        "backend=eager fullgraph=True",
+        "backend=noop dynamic=False",
+    ]
+    differing = compare(train(lambda model: None), train(program))
+    assert [(item.key, item.severity) for item in differing if item.key == "compile.declared"] == [("compile.declared", "order")]
+
+
 def test_loaders_are_told_in_the_order_of_first_use():
     data = list(range(10))
     sampled = RandomSampler(data, generator=torch.Generator().manual_seed(9))
