@@ -66,6 +66,7 @@ class RankFindings:
         reference_rank: Reference rank.
         pivot: Root of the first difference that matters, and other roots of the same difference.
         rivals: Pairs that fit as well as the pivot and would name another expression.
+        on_trust: What the pivot claims rests on work that the mode did not look into.
         first_consumers: First pairs whose reads differ because of it.
         clock: When the pivot happens, by collectives: twice those begun before it, one more for a collective's own result.
         harmless: Differences that reached nothing, in order.
@@ -94,6 +95,7 @@ class RankFindings:
     reference_rank: int
     pivot: list[Root] = field(default_factory=list)
     rivals: list[Node] = field(default_factory=list)
+    on_trust: bool = False
     first_consumers: list[Node] = field(default_factory=list)
     clock: int = 0
     harmless: list[Harmless] = field(default_factory=list)

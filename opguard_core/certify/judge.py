@@ -115,6 +115,7 @@ class RankJudge:
         if node.left is not None and node.right is not None and roots[0].consumer is None:  # else its consumer chose it
             self.findings.rivals = [Node(node.window, *pair) for pair in rivals(self.walk.rows.index(node.window), node.left, node.right)]
         self.findings.pivot = roots
+        self.findings.on_trust = self.walk.rests_on_trust(roots[0])
         self.findings.clock = self._clock(roots[0])
 
     def _state_roots(self, number: int, state: StateBoundary) -> list[Root]:

@@ -77,6 +77,10 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "There is no record of parameters and optimizer state at the end of step {step} of the {side}.",
         "Let the run finish that step; a run without an optimizer has no state boundary.",
     ),
+    "trusted-work": (
+        "The first difference that matters shows at {place}, and what made it was not looked into: mode trusted passes over it.",
+        "Compare with `--mode full`, with `--steps` around the place if the run is long.",
+    ),
     "state-differs": (
         "The state of rank {rank} differs for the first time at the end of step {step} ({kinds}); a sentinel trace holds no operators "
         "that could say where.",

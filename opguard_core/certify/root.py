@@ -292,9 +292,19 @@ class RootWalk:
         node, near = source.consumer, self._producer_nodes(source.producers)
         doubts = (str(Origin.OPERATOR), str(Origin.MUTATED))
         if self.rows.index(node.window).is_state(REFERENCE, node.both[0]):
-            last = self._unstored(source.producers) or node
-            return Root(last, Origin.UNOBSERVED_PRODUCER, source.slot, doubts, node, near)
+            # No consumer: the next step's operators, which start from this state, show it no better.
+            return Root(self._unstored(source.producers) or node, Origin.UNOBSERVED_PRODUCER, source.slot, doubts, None, near)
         return Root(node, Origin.UNOBSERVED_PRODUCER, source.slot, doubts, None, near)
+
+    def rests_on_trust(self, root: Root) -> bool:
+        """A structural difference whose values were made, on one side at least, by operators that nobody looked into.
+
+        That both sides had those values, or that one lacked them, is then not known.
+        """
+        if root.origin != Origin.STRUCTURE:
+            return False
+        nodes = [node for what, node in root.near if what == "producer"] + ([] if root.node.is_pair else [root.node])
+        return any(bool(self.timeline.flow(side, node.window).window.blind[event]) for node in nodes for side, event in (node.one,))
 
     def _both(self, walk: Walk, source: Source, left: Row, right: Row) -> None:
         """Each side's value comes from an operator whose result the other side does not have."""

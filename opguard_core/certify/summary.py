@@ -32,7 +32,7 @@ def summarise(judged: Judged, completeness: Completeness, rules: list[Filter]) -
     diverged = [(found, words) for found, words in judged if found.pivot]
     firsts = sorted(((_pivot_key(found), found, words) for found, words in diverged), key=lambda entry: entry[0])
     pivots = [_pivot(found, words) for _, found, words in firsts]
-    reasons = [*completeness.before_difference(), *filtered.too_wide(judged), *_ambiguous(firsts)]
+    reasons = [*completeness.before_difference(), *filtered.too_wide(judged), *_ambiguous(firsts), *_on_trust(firsts)]
     reasons += completeness.unexplained({pivot.origin for pivot in pivots[:1]})
     word: VerdictWord
     if pivots and not reasons:
@@ -90,6 +90,14 @@ def _ambiguous(firsts: list[tuple[tuple[int, int, int], RankFindings, Describer]
         return []
     shown = dict.fromkeys(f"{words.shown(node)} against {words.shown(node, side=0)}" for node in places.values())
     return [reason("ambiguous-pivot", place="; ".join(list(shown)[:4]))]
+
+
+def _on_trust(firsts: list[tuple[tuple[int, int, int], RankFindings, Describer]]) -> list[Reason]:
+    """The earliest rank's pivot claims something about work that mode ``trusted`` did not look into."""
+    if not firsts or not firsts[0][1].on_trust:
+        return []
+    _, found, words = firsts[0]
+    return [reason("trusted-work", place=words.shown(found.pivot[0].node))]
 
 
 def _isolated(judged: Judged) -> list[Pivot]:
