@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from opguard_core.align.aligned import Aligned, align
+from opguard_core.align.columns import STATE, Window
 from opguard_core.align.dataflow import Dataflow
 from opguard_core.align.ledger import Ledger, Lifetimes
 from opguard_core.align.loading import RankColumns
@@ -61,7 +62,7 @@ class Timeline:
 
         Cost: one window of each side in memory, and `KEPT_WINDOWS` aligned ones.
         """
-        streams = [columns.iter_windows() for columns in self.columns]
+        streams = [self._after_setup(side) for side in (REFERENCE, SUSPECT)]
         waiting = [next(stream, None) for stream in streams]
         while any(waiting):
             number = min(entry[0].window for entry in waiting if entry is not None)
@@ -78,6 +79,24 @@ class Timeline:
                     flow = (aligned.reference, aligned.suspect)[side] if aligned is not None else Dataflow(entry[1])
                     self.ledgers[side].close(flow)
                     waiting[side] = next(streams[side], None)
+
+    def _after_setup(self, side: int) -> Iterator[tuple[WindowTable, Window]]:
+        """The windows of one side, without what a resumed run did before it knew at which step it goes on.
+
+        That stands in window 0, where the other side may have its first step; window numbers are in a row but for that jump.
+        """
+        windows = self.columns[side].iter_windows()
+        first, second = next(windows, None), next(windows, None)
+        if first is None:
+            return
+        is_setup = second is not None and second[0].window > first[0].window + 1 and not (first[1].kind == STATE).any()
+        if is_setup:
+            self.ledgers[side].close(Dataflow(first[1]))
+        else:
+            yield first
+        if second is not None:
+            yield second
+        yield from windows
 
     def is_common(self, number: int) -> bool:
         """Both sides have had that window."""
