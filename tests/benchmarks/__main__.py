@@ -3,8 +3,8 @@
     python -m tests.benchmarks [--only SECTION ...] [--quick] [--no-write] [--scratch FOLDER]
 
 Runs each section, prints its tables and whether its bounds hold, and puts the tables between the section's markers in
-tests/benchmarks/RESULTS.md. Exit code 1 when a bound does not hold. Takes about half an hour, an instant of it quick;
-one thread is used, so a second idle core is enough.
+tests/benchmarks/RESULTS.md. Exit code 1 when a bound does not hold. Takes about ten minutes of one idle core, and
+a minute with --quick.
 """
 
 from __future__ import annotations

@@ -107,11 +107,16 @@ def words(alarm: Alarm, truth: Truth | None) -> str:
     fault = alarm.position(truth.operator) if truth.operator is not None else consumer
     assert fault is not None
     if at < fault:
-        return f"{fault - at} records early"
+        return records(fault - at, "early")
     # A record between the fault and its first reader is a view of the damaged tensor on the way there.
     if consumer is not None and at <= consumer:
         return "first consumer" if at - fault < 2 else f"first consumer (+{at - fault})"
-    return f"{at - fault} records late"
+    return records(at - fault, "late")
+
+
+def records(count: int, which: str) -> str:
+    """A distance in words."""
+    return f"{count} record{'' if count == 1 else 's'} {which}"
 
 
 class Matrix:

@@ -90,7 +90,7 @@ def write(recorded: Recorder, folder: Path, mode: str, pace: bytes | None) -> Co
     return Cost(*(full - empty for full, empty in zip(cost, bare, strict=True)))
 
 
-def measure(folder: Path, *, progress: Callable[[str], None], steps: int = 40, layers: int = 8, repeat: int = 5) -> Section:
+def measure(folder: Path, *, progress: Callable[[str], None], steps: int = 40, layers: int = 8, repeat: int = 3) -> Section:
     """Cost of writing and reading synthetic events.
 
     Args:

@@ -80,7 +80,7 @@ FAULT = Truth(ORDER[0], ORDER[3], 1)
         (Alarm("alarm", at=ORDER[1], order=ORDER), FAULT, "first consumer"),
         (Alarm("alarm", at=ORDER[3], order=ORDER), FAULT, "first consumer (+3)"),
         (Alarm("alarm", at=ORDER[4], order=ORDER), FAULT, "4 records late"),
-        (Alarm("alarm", at=ORDER[0], order=ORDER), Truth(ORDER[1], None, 1), "1 records early"),
+        (Alarm("alarm", at=ORDER[0], order=ORDER), Truth(ORDER[1], None, 1), "1 record early"),
         (Alarm("alarm", at=ORDER[3], order=ORDER), Truth(None, ORDER[3], 1), "first consumer"),
         (Alarm("alarm", at=ORDER[4], order=ORDER), Truth(ORDER[1], None, 1), "3 records late"),
         (Alarm("alarm", step=1), FAULT, "exact step"),
