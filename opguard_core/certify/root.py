@@ -212,7 +212,7 @@ class RootWalk:
     def _outside(self, walk: Walk, node: Node, rows: tuple[Row, Row], slot: str, *, lone: bool) -> Root:
         """Nothing observed wrote what differs: it came with the program's state, with its data, or from something unseen."""
         windows = self._windows(node)
-        names = [int(window.tensor[row.row]) for window, row in zip(windows, rows, strict=True)]
+        names = [_is_state(window, row.row) for window, row in zip(windows, rows, strict=True)]
         phases = {PHASES[window.phase[event]] for window, event in zip(windows, node.both, strict=True)}
         if any(names) and not lone:
             origin, other = Origin.INITIAL_STATE, Origin.UNOBSERVED_PRODUCER
@@ -395,6 +395,13 @@ class RootWalk:
             return bool(flow.window.known[before])
         storage = flow.window.storage[row.row : row.row + 1]
         return bool(self.timeline.ledgers[row.side].lifetimes.born(storage)[0] < flow.window.seq[flow.window.event[row.row]])
+
+
+def _is_state(window: Window, row: int) -> bool:
+    """A row's memory is named state, now or later in the window: what replaces a weight has no name before its first backward pass."""
+    storage = int(window.storage[row])
+    same = window.storage == storage if storage >= 0 else np.arange(len(window.storage)) == row
+    return any(not window.text(int(name)).startswith("grad:") for name in np.unique(window.tensor[same]).tolist() if name)
 
 
 def _doubts(reference: Window, suspect: Window, inputs: slots.Matched) -> list[str]:

@@ -176,27 +176,35 @@ def _compare_window(found: Found, number: int, left: StepState, right: StepState
         if a is None or b is None or a.shape != b.shape:
             if kind in COUNTED and left.why != "end":  # what is still in view when a program ends is a matter of its scopes
                 found.unmatched.setdefault(kind, (number, _size(a), _size(b)))
-            continue
-        if kind in found.unmatched:
-            continue
-        if kind in COUNTED and len(findings.windows) == 1 and a.value64 != b.value64 and a.bag64 == b.bag64:
-            found.reordered.append(kind)
-        if (a.bag64 if kind in found.reordered else a.value64) == (b.bag64 if kind in found.reordered else b.value64):
-            same += 1
-            findings.prefix.tensors += _tensors(b)
-            findings.prefix.bytes += b.nbytes
-            findings.state_slots += _tensors(b)
-            findings.updates += _tensors(b) if kind == "param" and b.nbytes else 0
-        elif kind in COUNTED:
-            differing.append(kind)
-        else:
-            found.first.setdefault(kind, number)
+        elif kind not in found.unmatched:
+            if _is_same(found, kind, a, b):
+                same += 1
+                _count(findings, kind, b)
+            elif kind in COUNTED:
+                differing.append(kind)
+            else:
+                found.first.setdefault(kind, number)
     for stream in left.random.keys() & right.random.keys():
         if left.random[stream] != right.random[stream]:
             found.first.setdefault(stream, number)
     findings.prefix.pairs += bool(same and not differing)
     if differing:
         found.step, found.kinds = number, differing
+
+
+def _is_same(found: Found, kind: str, left: SlotRow, right: SlotRow) -> bool:
+    """Equal values; equal values in another order where that was so from the first common step on."""
+    if kind in COUNTED and len(found.findings.windows) == 1 and left.value64 != right.value64 and left.bag64 == right.bag64:
+        found.reordered.append(kind)
+    return left.bag64 == right.bag64 if kind in found.reordered else left.value64 == right.value64
+
+
+def _count(findings: RankFindings, kind: str, row: SlotRow) -> None:
+    tensors = _tensors(row)
+    findings.prefix.tensors += tensors
+    findings.prefix.bytes += row.nbytes
+    findings.state_slots += tensors
+    findings.updates += tensors if kind == "param" else 0
 
 
 def _tensors(row: SlotRow) -> int:

@@ -142,8 +142,10 @@ class Replayer:
         self.say(f"replaying steps {steps[0]} to {steps[1] - 1} of both sides in private copies, mode {REPLAY_MODE}")
         copies: list[ProgramSide] = []
         try:
-            for side in self.pristine.sides:
-                copies.append(replace(side, folder=private_copy(side.folder, self.pristine.scratch / f"{name}-{side.name}")))
+            copies += [
+                replace(side, folder=private_copy(side.folder, self.pristine.scratch / f"{name}-{side.name}"))
+                for side in self.pristine.sides
+            ]
             # One step more than is recorded: what the last one left is read there. A plan speaks of another mode and window.
             capture = replace(self.capture, mode=REPLAY_MODE, steps=steps, plan=None, end_after=steps[1] + 1)
             runs = self.run((copies[0], copies[1]), capture, name)
@@ -153,8 +155,8 @@ class Replayer:
         except OpGuardError as error:
             return Replay(steps, None, error.message, 0.0)
         finally:
-            for copy in copies:
-                shutil.rmtree(copy.folder, ignore_errors=True)
+            for side in self.pristine.sides:
+                shutil.rmtree(self.pristine.scratch / f"{name}-{side.name}", ignore_errors=True)
 
 
 def place_of(pivot: Mapping[str, Any]) -> tuple[Any, ...]:

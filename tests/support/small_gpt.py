@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-SOURCE = '''import os
+SOURCE = """import os
 
 import torch
 from torch import nn
@@ -55,7 +55,7 @@ def main():
 
 
 main()
-'''
+"""
 FAULTY_EXPRESSION = "self.head(self.norm(x)) * scale"
 
 

@@ -41,7 +41,9 @@ def train(model, optimizer, steps=3, accumulate=1):
 
 def sums(seen):
     """Digests by kind, one dictionary a state event."""
-    return [{row.slot: (row.shape, row.mix64) for row in seen.sink.slots[event.seq] if not row.slot.startswith("rng:")} for event in seen.states]
+    return [
+        {row.slot: (row.shape, row.mix64) for row in seen.sink.slots[event.seq] if not row.slot.startswith("rng:")} for event in seen.states
+    ]
 
 
 def test_there_are_no_operators_and_one_state_a_step():
@@ -148,7 +150,10 @@ def resumed():
     model = Plain()
     optimizer = torch.optim.AdamW(model.parameters())
     state = optimizer.state_dict()
-    zeros = {index: {"step": torch.tensor(7.0), "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)} for index, p in enumerate(model.parameters())}
+    zeros = {
+        index: {"step": torch.tensor(7.0), "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+        for index, p in enumerate(model.parameters())
+    }
     optimizer.load_state_dict({**state, "state": zeros})
     train(model, optimizer, steps=2)
 

@@ -20,7 +20,14 @@ STEPS = list(range(40))
 def sentinel(step=30, why="state-differs"):
     """What two sentinel traces say."""
     located = {"step": step, "rank": 0, "kinds": ["param", "optim"], "why": why, "also_differ": {"grad": step}}
-    compared = {"ranks": [0], "steps": STEPS[: step + 1], "paired_share": None, "boundaries": "state", "state_kinds": [], "state_not_compared": []}
+    compared = {
+        "ranks": [0],
+        "steps": STEPS[: step + 1],
+        "paired_share": None,
+        "boundaries": "state",
+        "state_kinds": [],
+        "state_not_compared": [],
+    }
     reasons = [{"slug": why, "text": "The state differs.", "fix": "Replay."}]
     return answer("inconclusive", mode="sentinel", located=located, compared=compared, reasons=reasons)
 
@@ -32,7 +39,12 @@ def open_answer(**changes):
 
 
 def replayed(verdict="diverged", **changes):
-    return answer(verdict, trace={"reference": "/replay/reference/trace", "suspect": "/replay/suspect/trace"}, exit={"reference": 143, "suspect": 143}, **changes)
+    return answer(
+        verdict,
+        trace={"reference": "/replay/reference/trace", "suspect": "/replay/suspect/trace"},
+        exit={"reference": 143, "suspect": 143},
+        **changes,
+    )
 
 
 @pytest.fixture
