@@ -1,5 +1,6 @@
 """Plans on real programs: a preflight of two endless trainings, and what the plan is worth afterwards."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from opguard_core.plan.document import load_plan
+from opguard_harness.__main__ import main
 from opguard_harness.answer.schema import compare_schema
 from opguard_harness.answer.validate import faults
 from opguard_harness.registry import find
@@ -154,31 +156,32 @@ def test_the_plan_works_unchanged_on_a_refactored_side(looked, tmp_path):
 
 
 @pytest.mark.full
-def test_a_guarded_run_under_another_plan_or_none_is_never_called_equal(looked, tmp_path):
-    """One program, run three times: under the plan, under another one, under none - and twice under the plan."""
+def test_a_guarded_run_under_another_plan_or_none_is_never_called_equal(looked, tmp_path, monkeypatch, capsys):
+    """One program, four times: twice under one plan, once under another one, once under none."""
     place, _ = looked
-    folder = copy_of(PAIR / "reference", tmp_path / "program")
-    other = json.loads(shell(place, "preflight", "--json", "--reference", folder, "--suspect", folder, "--python", sys.executable,
-                             "--mode", "verify", "--steps", 2, "--plan", place / "other.json"))["plan"]  # fmt: skip
-    plans = {"one": str(place / "plan.json"), "again": str(place / "plan.json"), "other": other["file"], "none": ""}
-    runs = {}
-    for name, plan in plans.items():
-        mode = {} if plan else {"mode": "verify"}
-        result = call(place, "run_guarded", folder=str(folder), python=sys.executable, plan=plan, **mode)
-        runs[name] = result["run"]
-        assert (result["plan"] is None) == (not plan)
-    verdicts = {name: call(place, "align", reference=runs["one"], suspect=run) for name, run in runs.items() if name != "one"}
-    assert {name: result["verdict"] for name, result in verdicts.items()} == {
-        "again": "identical", "other": "inconclusive", "none": "inconclusive",
-    }  # fmt: skip
-    traces = {name: place / "state" / "opguard" / "runs" / run / "trace" for name, run in runs.items()}
-    for name in ("other", "none"):
-        answer = compare(place, "--reference", traces["one"], "--suspect", traces[name], code=3)
-        assert answer["reasons"][0]["slug"] == "plan-mismatch"
-    both = ["--reference", traces["one"], "--suspect", traces["again"]]
-    assert compare(place, *both, code=0)["verdict"] == "identical"
-    answer = compare(place, *both, "--plan", other["file"], code=3)
-    assert answer["reasons"][0]["slug"] == "plan-mismatch"
+    folder = copy_of(PAIR / "reference", tmp_path / "program", steps=("STEPS = 6", "STEPS = 2"))
+    plan = load_plan(place / "plan.json")
+    other = tmp_path / "other.json"
+    dataclasses.replace(plan, sites=plan.sites[1:]).save(other)
+    traces = {}
+    for name, file in {"one": place / "plan.json", "again": place / "plan.json", "other": other, "none": None}.items():
+        given = {"plan": str(file)} if file else {"mode": "verify"}
+        result = call(tmp_path, "run_guarded", folder=str(folder), python=sys.executable, **given)
+        assert (result["plan"] is None) == (file is None)
+        traces[name] = result["trace"]
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def verdict(name, *options, code):
+        assert main(["compare", "--json", "--reference", traces["one"], "--suspect", traces[name], *map(str, options)]) == code
+        answer = json.loads(capsys.readouterr().out)
+        return answer["verdict"], [reason["slug"] for reason in answer["reasons"]][:1]
+
+    assert verdict("again", code=0)[0] == "identical"
+    assert verdict("again", "--plan", place / "plan.json", code=0)[0] == "identical"
+    assert verdict("again", "--plan", other, code=3) == ("inconclusive", ["plan-mismatch"])
+    assert verdict("other", code=3) == ("inconclusive", ["plan-mismatch"])
+    assert verdict("none", code=3) == ("inconclusive", ["plan-mismatch"])
 
 
 @pytest.mark.full
