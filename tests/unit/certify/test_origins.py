@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.support.script import Held, Script, Tensor
 
 T = dict[str, Tensor]
@@ -323,3 +325,19 @@ def test_backward_places_carry_the_forward_place(both):
     assert verdict.pivot.phase == "backward"
     assert verdict.pivot.forward is not None
     assert verdict.pivot.forward.suspect.text == "x @ self.w"
+
+
+def test_what_replaces_a_weight_is_state_although_it_has_no_name_yet(both):
+    """Read from a file past every operator, and found among the parameters only at the end of the step."""
+
+    def loaded(content):
+        def change(s: Script, t: T) -> None:
+            weight = s.given((8, 8), content)
+            t["h"] = s.op("aten.mm.default", [t["x"], weight], (4, 8), at="x @ self.w", line=3)
+            t["w"] = replace(weight, name="param:w")
+
+        return in_step(1, "after mm", change)
+
+    verdict = both(loaded(61), loaded(62))
+    assert verdict.verdict == "diverged"
+    assert (verdict.pivot.origin, verdict.pivot.suspect.text) == ("initial-state", "x @ self.w")
