@@ -1,0 +1,231 @@
+"""What an answer should have said of an injected fault, and the mark it gets.
+
+The truth comes from where the injector stood, never from the aligner. An uninjected run of the same program tells which
+later events a fault reached: up to the fault both are one sequence of events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from opguard_core.align.columns import READ, STATE, Window
+from opguard_core.align.loading import RankColumns
+from opguard_core.align.timeline import Timeline
+from opguard_core.align.vocabulary import Vocabulary
+from opguard_core.certify.answer import to_dict
+from opguard_core.certify.compare import compare
+from opguard_core.errors import OpGuardError
+from opguard_core.trace.reader import RankTrace, Run
+from tests.faults.injection import faults
+from tests.faults.injection.faults import Fault
+
+EXACT, EXPRESSION, CONSUMER, LATE, EARLIER = "exact", "expression", "first consumer", "late", "EARLIER"
+ABSORBED, MISSED, REFUSED = "absorbed", "MISSED", "refused"
+_DRAWS = ("uniform", "normal", "bernoulli", "random", "rand", "dropout", "exponential", "multinomial")
+MARKS = (EXACT, EXPRESSION, CONSUMER, LATE, ABSORBED, REFUSED, EARLIER, MISSED)
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event of a trace: its window's columns and its row there."""
+
+    window: Window
+    row: int
+
+    @property
+    def stack(self) -> int:
+        return int(self.window.stack[self.row])
+
+    @property
+    def args(self) -> str:
+        return self.window.text(int(self.window.args[self.row]))
+
+    def rows(self, *, written: bool) -> list[int]:
+        """Slot rows it wrote, or read."""
+        rows = range(int(self.window.first[self.row]), int(self.window.first[self.row + 1]))
+        return [row for row in rows if self.window.written[row] == written]
+
+    def shown(self) -> list[tuple[int, int]]:
+        """What it shows of its work: results, or what it read where it has none."""
+        rows = self.rows(written=True) or self.rows(written=False)
+        return [(int(self.window.mix[row]), int(self.window.status[row])) for row in rows]
+
+
+class Events:
+    """Every event of one rank by number, list operators whole."""
+
+    def __init__(self, trace: RankTrace) -> None:
+        self.by_seq: dict[int, Event] = {}
+        columns = RankColumns(trace, Vocabulary())
+        for _, window in columns.iter_windows():
+            for row, seq in enumerate(window.seq.tolist()):
+                self.by_seq.setdefault(seq, Event(window, row))
+        self._windows = sorted({id(event.window): event.window for event in self.by_seq.values()}.values(), key=lambda w: int(w.seq[0]))
+
+    def readers(self, storage: int, lo: int, hi: int, after: int) -> Iterator[int]:
+        """Events that read bytes of a storage later on, in order, until they are overwritten."""
+        left = [(lo, hi)]
+        for window in self._windows:
+            rows = np.flatnonzero((window.storage == storage) & (window.seq[window.event] > after))
+            for row in rows.tolist():
+                start, end = int(window.lo[row]), int(window.hi[row])
+                if not any(start < b and a < end for a, b in left):
+                    continue
+                if window.read[row] or window.kind[window.event[row]] == STATE:
+                    yield int(window.seq[window.event[row]])
+                elif window.output[row] and end - start == window.nbytes[row]:
+                    left = [piece for a, b in left for piece in ((a, min(b, start)), (max(a, end), b)) if piece[0] < piece[1]]
+
+
+def counterparts(reference: RankTrace, suspect: RankTrace) -> dict[int, int]:
+    """Reference event by suspect event, of an uninjected pair."""
+    found: dict[int, int] = {}
+    for step in Timeline(reference, suspect).steps():
+        if step.aligned is not None:
+            left = step.aligned.pairs
+            right = step.aligned.left[left]
+            r, s = step.aligned.reference.window, step.aligned.suspect.window
+            found.update(zip(s.seq[right].tolist(), r.seq[left].tolist(), strict=True))
+    return found
+
+
+def answer(reference: Path, suspect: Path) -> dict[str, Any]:
+    """The answer about two traces; an error that refuses them is one of `inconclusive`."""
+    try:
+        return to_dict(compare(Run.open(reference), Run.open(suspect)))
+    except OpGuardError as error:
+        return {"verdict": "inconclusive", "pivot": None, "reasons": [{"slug": error.slug}], "rank_firsts": []}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One injected run with everything its mark depends on.
+
+    Attributes:
+        fault: What was injected.
+        rank: Where.
+        placed: Event of the suspect that it hit (for a removed operator: the event that follows).
+        counterpart: That event in the reference, None when it has none.
+        suspect: Trace of the injected run.
+        plain: Trace of the same program without the fault.
+        absorbed: The two computed the same.
+        paired: Events of the plain run that have a counterpart in the reference; what one side does alone cannot be compared.
+    """
+
+    fault: Fault
+    rank: int
+    placed: int
+    counterpart: int | None
+    suspect: Path
+    plain: Path
+    absorbed: bool
+    paired: frozenset[int]
+
+
+def mark(case: Case, given: dict[str, Any]) -> tuple[str, str]:
+    """The mark of an answer, and what it named."""
+    pivot = given["pivot"]
+    if given["verdict"] == "inconclusive":
+        return REFUSED, ",".join(entry["slug"] for entry in given["reasons"])
+    if pivot is None:
+        return (ABSORBED if case.absorbed else MISSED), "identical"
+    left, right = pivot["seq"]["reference"], pivot["seq"]["suspect"]
+    said = f"rank {pivot['rank']} {pivot['operator']} [{pivot['origin']}] {left}/{right}"
+    if pivot["rank"] != case.rank:
+        return LATE, f"{said} on another rank"
+    if case.fault.kind != faults.REMOVE:
+        return _changed(case, left, right), said
+    found = _removed(case, left, right)
+    draws = pivot["origin"] == "random-state" and any(name in case.fault.operator for name in _DRAWS)
+    return (CONSUMER if found == LATE and draws else found), said  # a draw left out shifts the draws that follow
+
+
+def _changed(case: Case, left: int | None, right: int | None) -> str:
+    silent = case.fault.kind == faults.SILENT
+    if right is None:
+        if left == case.counterpart:
+            return EXPRESSION  # named, but as work that the suspect lacks
+        return EARLIER if left is not None and case.counterpart is not None and left < case.counterpart else LATE
+    if right < case.placed:
+        return EARLIER
+    if right == (_first_shown(case) if silent else case.placed):
+        return EXACT
+    events = _events(case.suspect, case.rank)
+    here, there = events.by_seq[case.placed], events.by_seq.get(right)
+    if there is not None and here.stack == there.stack and here.window is there.window:
+        return EXPRESSION
+    return CONSUMER if right in _consumers(case) else LATE
+
+
+def _removed(case: Case, left: int | None, right: int | None) -> str:
+    """The operator itself, as work that the suspect lacks, or the first that reads what it should have written."""
+    if left is not None and left == case.counterpart:
+        return EXACT
+    if right is not None and right < case.placed:
+        return EARLIER
+    if right is None:
+        return EARLIER if left is not None and case.counterpart is not None and left < case.counterpart else LATE
+    return CONSUMER if right + 1 in _consumers(case) else LATE
+
+
+def _consumers(case: Case) -> set[int]:
+    """Events that read what the fault changed, up to the first with a counterpart that shows it; numbered as in the plain run."""
+    found: set[int] = set()
+    for seq in sorted(_reached(case)):
+        found.add(seq)
+        if seq in case.paired and _shows(case, seq):
+            return found | _told(case, seq)
+    return found
+
+
+def _told(case: Case, seq: int) -> set[int]:
+    """After a value was told to Python: the first operator that has other arguments because of it."""
+    plain, injected = _events(case.plain, case.rank), _events(case.suspect, case.rank)
+    if plain.by_seq[seq].window.kind[plain.by_seq[seq].row] != READ:
+        return set()
+    shift = int(case.fault.kind == faults.REMOVE)
+    for later in sorted(number for number in plain.by_seq if number > seq):
+        one, other = plain.by_seq[later], injected.by_seq.get(later - shift)
+        if other is not None and one.args != other.args:
+            return {later}
+    return set()
+
+
+def _reached(case: Case) -> set[int]:
+    """Events that read the bytes the fault changed, in the plain run."""
+    plain = _events(case.plain, case.rank)
+    start = case.fault.seq
+    event, silent = plain.by_seq[start], case.fault.kind == faults.SILENT
+    rows = event.rows(written=not silent)
+    path = "in." + case.fault.where.removeprefix("a.")
+    rows = ([row for row in rows if event.window.text(int(event.window.slot[row])) == path] or rows) if silent else rows
+    window = event.window
+    found = {seq for row in rows for seq in plain.readers(int(window.storage[row]), int(window.lo[row]), int(window.hi[row]), start)}
+    return found | {start} if silent else found
+
+
+def _first_shown(case: Case) -> int:
+    """First event that reads silently changed bytes and whose own results show them; the first that reads them when none does."""
+    return next((seq for seq in sorted(_reached(case)) if _shows(case, seq)), case.placed)
+
+
+def _shows(case: Case, seq: int) -> bool:
+    """An event of the plain run and the same event of the injected run show different bytes."""
+    shift = 1 if case.fault.kind == faults.REMOVE and seq > case.fault.seq else 0
+    plain, injected = _events(case.plain, case.rank).by_seq.get(seq), _events(case.suspect, case.rank).by_seq.get(seq - shift)
+    return plain is None or injected is None or plain.shown() != injected.shown()
+
+
+_loaded: dict[tuple[Path, int], Events] = {}
+
+
+def _events(trace: Path, rank: int) -> Events:
+    """Events of one rank; a process judges one case, so nothing is ever dropped."""
+    if (trace, rank) not in _loaded:
+        _loaded[trace, rank] = Events(Run.open(trace).ranks[rank])
+    return _loaded[trace, rank]
