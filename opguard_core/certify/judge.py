@@ -152,7 +152,7 @@ class RankJudge:
             if self._hiding.hides(node, index.shown_slots(pair)):
                 continue
             spread = matters.spread(left)
-            if spread.sink == (GUESS, *node.both) and is_other_reading(self.walk.rows, node):
+            if spread.sink == (GUESS, *node.both) and is_other_reading(self.walk.rows, node, resumed=self._resumes_at(number)):
                 self._harmless.name(node, self.walk.output_slot(node), Origin.STRUCTURE)
                 continue
             if spread.sink is None and spread.exhausted:
@@ -183,6 +183,10 @@ class RankJudge:
                 self.findings.first_consumers = [Node(number, *consumer) for consumer in spread.consumers]
                 return roots, []
         return [], weak
+
+    def _resumes_at(self, number: int) -> bool:
+        """The first window of both sides is where one of them was resumed."""
+        return self.findings.windows == [number] and bool(self.findings.one_sided[REFERENCE]) != bool(self.findings.one_sided[SUSPECT])
 
     def _is_shifted_draw(self, matters: Matters, left: int, spread: Spread, root: Root) -> bool:
         """A draw that the other side makes as well, at another time, and of which only Python was told."""

@@ -15,20 +15,22 @@ MAX_COPIES = 8
 """Copies in a row that are looked through."""
 
 
-def is_other_reading(rows: Rows, node: Node) -> bool:
+def is_other_reading(rows: Rows, node: Node, *, resumed: bool = False) -> bool:
     """Two reads that do not read the same quantity: one is told a value that both sides compute alike.
 
     What the other is told is that side's own affair (a mean over ranks, for its log), or differs for a reason that shows by
-    itself, in the pair that wrote it.
+    itself, in the pair that wrote it. Where a run is resumed, what it sets up meets the other side's log of the step before;
+    a quantity that both log comes again in the next window.
 
     Args:
         rows: Look-ups over the rank pair.
         node: A pair of events.
+        resumed: One side begins in this window, and the other one does not.
     """
     sides = list(zip((REFERENCE, SUSPECT), node.both, strict=True))
     if not all(_only_tells(rows, side, node.window, event) for side, event in sides):
         return False
-    return any(_reads_shared(rows, side, node.window, event, 0) for side, event in sides)
+    return resumed or any(_reads_shared(rows, side, node.window, event, 0) for side, event in sides)
 
 
 def _only_tells(rows: Rows, side: int, number: int, event: int) -> bool:

@@ -8,7 +8,7 @@ from tests.support.script import Script
 FIRST = 2  # step at which the resumed run goes on
 
 
-def training(steps, *, restored=None, factor=1):
+def training(steps, *, restored=None, factor=1, logs=False):
     """Updates of a weight whose content follows from the one before; ``restored`` sets it to what that step begins with."""
     s = Script()
     weight = s.op("aten.normal_.default", [s.given((8, 8), 1)], (8, 8), 50 if restored is None else 51, at="build()", phase="data")
@@ -19,6 +19,10 @@ def training(steps, *, restored=None, factor=1):
             "aten.copy_.default", [weight, stored], (8, 8), restored, into=weight, at="load_state_dict(saved)", line=3, phase="state"
         )
         s.window = FIRST
+        if logs:
+            s.read(
+                s.op("aten.random_.default", [], (), 600, at="iter(loader)", line=4, phase="data"), at="print(loss.mean().item())", line=9
+            )
     for step in range(FIRST if restored is not None else 0, steps):
         x = s.given((4, 8), 100 + step)
         h = s.op("aten.mm.default", [x, weight], (4, 8), at="x @ w", line=5)
@@ -31,6 +35,9 @@ def training(steps, *, restored=None, factor=1):
         )
         s.state(param__w=weight)
         s.update()
+        if logs:
+            mean = s.op("aten.mean.default", [loss], (), 500 + step, at="loss.mean()", line=9, phase="data")
+            s.read(mean, at="print(loss.mean().item())", line=9)
     s.marker("opguard.run.end")
     return s.close()
 
@@ -45,6 +52,13 @@ def test_a_resumed_run_is_compared_over_the_steps_that_both_ran():
         assert verdict.pivot is None
         assert verdict.compared["steps"][0] == FIRST
         assert [reason.slug for reason in verdict.reasons] == ["unequal-length"]
+
+
+def test_what_the_resumed_run_reads_as_it_begins_is_not_the_log_of_the_step_before():
+    for verdict in both(training(4, logs=True), training(4, restored=61, logs=True)):
+        assert verdict.pivot is None
+        assert [reason.slug for reason in verdict.reasons] == ["unequal-length"]
+        assert len(verdict.isolated) == 1
 
 
 def test_a_difference_after_the_resumption_is_found_at_its_step():
