@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from opguard_core.ids import SIDES
 from opguard_core.preflight.work import Load, Measured
 
-EVENT_S, TENSOR_S, BYTE_S = 30e-6, 6e-6, 0.25e-9
-"""Seconds of an observed boundary, of a fingerprinted tensor, of a byte read.
+EVENT_S, TENSOR_S, STATE_TENSOR_S, BYTE_S = 85e-6, 1e-6, 20e-6, 0.2e-9
+"""Seconds of an observed boundary, of a tensor fingerprinted there or in the state of a step, of a byte read.
 
-Source: least squares over the modes of the programs of `tests/benchmarks/preflight.py`, CPU of RESULTS.md.
+Source: fitted to all modes of the three programs of `tests/benchmarks/preflight.py`, on the CPU of RESULTS.md.
 """
 
 READ_MODES = ("verify", "full", "trusted")
@@ -70,7 +70,7 @@ class Disk:
 
 def work_s(load: Load, mode: str) -> float:
     """Seconds that observing one step adds in a mode, by the weights alone."""
-    work = TENSOR_S * load.state_tensors + BYTE_S * load.state_bytes
+    work = STATE_TENSOR_S * load.state_tensors + BYTE_S * load.state_bytes
     if mode in READ_MODES:
         work += EVENT_S * load.events + TENSOR_S * load.tensors[mode] + BYTE_S * load.read_bytes[mode]
     return work

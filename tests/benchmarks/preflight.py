@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from opguard_core.plan.command import launch_argv
-from opguard_core.preflight.estimate import BYTE_S, EVENT_S, READ_MODES, TENSOR_S, mode_costs
+from opguard_core.preflight.estimate import BYTE_S, EVENT_S, READ_MODES, STATE_TENSOR_S, TENSOR_S, mode_costs
 from opguard_core.preflight.work import Measured, measure
 from opguard_core.trace.reader import Run
 
@@ -80,10 +80,11 @@ def one_program(
         estimate = "(measured)" if mode == "full" else f"{estimates[mode].ratio:.2f}x"
         disk = f"{promised / real:.2f}" if mode == "full" else ""
         rows.append(f"| {name} | {mode} | {ratios[mode]:.2f}x | {estimate} | {disk} |")
+        load, added = full.load, statistics.median((side.observed_s or 0.0) - (side.bare_s or 0.0) for side in sides[mode])
+        work = [0.0, 0.0, load.state_tensors, load.state_bytes]
         if mode in READ_MODES:
-            load = full.load
-            work = [load.events, load.tensors[mode] + load.state_tensors, load.read_bytes[mode] + load.state_bytes]
-            fits.append((work, statistics.median((side.observed_s or 0.0) - (side.bare_s or 0.0) for side in sides[mode])))
+            work = [load.events, load.tensors[mode], load.state_tensors, load.read_bytes[mode] + load.state_bytes]
+        fits.append((work, added))
     return rows, fits
 
 
@@ -102,9 +103,9 @@ def main() -> None:
     print("|---|---|---|---|---|")
     print("\n".join(rows))
     print(f"\nClock: {clock()}.\n")
-    for said, weights in (("fit best", least_squares(fits)), ("are in use", (EVENT_S, TENSOR_S, BYTE_S))):
-        event, tensor, byte = (f"{weight * scale:.2f}" for weight, scale in zip(weights, (1e6, 1e6, 1e9), strict=True))
-        print(f"Weights that {said}: {event} us a boundary, {tensor} us a tensor, {byte} ns a byte")
+    for said, weights in (("fit best", least_squares(fits)), ("are in use", (EVENT_S, TENSOR_S, STATE_TENSOR_S, BYTE_S))):
+        event, tensor, state, byte = (f"{weight * scale:.2f}" for weight, scale in zip(weights, (1e6, 1e6, 1e6, 1e9), strict=True))
+        print(f"Weights that {said}: {event} us a boundary, {tensor} us a tensor, {state} us one of the state, {byte} ns a byte")
 
 
 def clock() -> str:
@@ -115,17 +116,17 @@ def clock() -> str:
 
 
 def least_squares(fits: list[tuple[list[float], float]]) -> list[float]:
-    """Weights of boundaries, tensors and bytes, none below zero, by relative error."""
+    """Weights of boundaries, tensors, state tensors and bytes, none below zero, by relative error."""
     work = np.array([row for row, _ in fits], float)
     added = np.array([seconds for _, seconds in fits], float)
     scaled, wanted = work / added[:, None], np.ones(len(added))
-    chosen = list(range(3))
+    chosen = list(range(4))
     while True:
         found, *_ = np.linalg.lstsq(scaled[:, chosen], wanted, rcond=None)
         if (found >= 0).all() or len(chosen) == 1:
             break
         del chosen[int(np.argmin(found))]
-    weights = [0.0] * 3
+    weights = [0.0] * 4
     for at, weight in zip(chosen, found.tolist(), strict=True):
         weights[at] = weight
     return weights

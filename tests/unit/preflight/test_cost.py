@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from opguard_core.ids import MODES
-from opguard_core.preflight.estimate import BYTE_S, EVENT_S, TENSOR_S, disk, mode_costs, work_s
+from opguard_core.preflight.estimate import BYTE_S, EVENT_S, STATE_TENSOR_S, TENSOR_S, disk, mode_costs, work_s
 from opguard_core.preflight.work import Load, Measured, measure
 from tests.support.script import Script
 from tests.unit.preflight.conftest import training
@@ -82,8 +82,8 @@ def test_the_measured_mode_costs_what_was_measured_and_the_others_in_proportion(
 
 
 def test_the_work_of_a_mode_is_its_boundaries_tensors_and_bytes():
-    assert work_s(LOAD, "full") == pytest.approx(100 * EVENT_S + 210 * TENSOR_S + 8e6 * BYTE_S)
-    assert work_s(LOAD, "sentinel") == pytest.approx(10 * TENSOR_S + 2e6 * BYTE_S)
+    assert work_s(LOAD, "full") == pytest.approx(100 * EVENT_S + 200 * TENSOR_S + 10 * STATE_TENSOR_S + 8e6 * BYTE_S)
+    assert work_s(LOAD, "sentinel") == pytest.approx(10 * STATE_TENSOR_S + 2e6 * BYTE_S)
 
 
 def test_without_a_bare_time_no_ratio_is_made_up():
