@@ -118,7 +118,7 @@ class Session:
                 engines=self.engines,
                 coverage=self.coverage,
                 contract=self._facts.finish(),
-                extra={"plan_hash": self.config.plan_hash, "fingerprint_definition": DEFINITION},
+                extra={"plan_hash": self.config.plan_hash, "fingerprint_definition": DEFINITION, "start": context.progress.start},
             )
         atexit.unregister(self._at_exit)
 

@@ -93,6 +93,14 @@ class Completeness:
                 break
         return reasons
 
+    def starts(self) -> list[Reason]:
+        """A resumed run that does not say at which step it began is counted from 0, and compared with the wrong steps."""
+        for left, right in self.ranks.pairs:
+            begun = [run.ranks[rank].manifest.extra.get("start") for run, rank in ((self.reference, left), (self.suspect, right))]
+            if None not in begun and begun.count("unknown") == 1:
+                return [reason("start-unknown", side=SIDES[begun.index("unknown")])]
+        return []
+
     def whole(self) -> list[Reason]:
         """Reasons that forbid `identical`: something was not there to be compared."""
         reasons = []
@@ -207,9 +215,10 @@ def _lengths(found: RankFindings) -> list[Reason]:
     if not found.windows:
         return []
     reasons = []
-    for side, windows in zip(SIDES, extra, strict=True):
+    for side, windows, began in zip(SIDES, extra, found.resumed[::-1], strict=True):
         more = [window for window in windows if window > found.windows[-1]]
-        fewer = [window for window in windows if window < found.windows[0]]
+        # What a resumed run did before it was resumed is no step that it lacks.
+        fewer = [window for window in windows if (began or 0) <= window < found.windows[0]]
         if more or fewer:
             last = found.completed[-1] if found.completed else found.windows[-1]
             reasons.append(reason("unequal-length", first=found.windows[0], last=last, side=side, count=len(more) + len(fewer)))

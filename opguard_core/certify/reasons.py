@@ -81,6 +81,11 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "The first difference that matters shows at {place}, and what made it was not looked into: mode trusted passes over it.",
         "Compare with `--mode full`, with `--steps` around the place if the run is long.",
     ),
+    "start-unknown": (
+        "The {side} loaded an optimizer's state before its first update, and nothing tells how many updates came before: its steps are "
+        "counted from 0 and may have been compared with others than their own.",
+        "Record that side with `python -m opguard_core run --step-offset N ...` and compare the trace.",
+    ),
     "state-differs": (
         "The state of rank {rank} differs for the first time at the end of step {step} ({kinds}); a sentinel trace holds no operators "
         "that could say where.",

@@ -49,7 +49,7 @@ def summarise(judged: Judged, completeness: Completeness, rules: list[Filter]) -
         reasons += caveats.reproducibility(completeness, about)
     if firsts:
         reasons += caveats.precision(firsts[0][1])
-    reasons += [*filtered.refusals(judged, rules), *_limits(findings)]
+    reasons += [*filtered.refusals(judged, rules), *completeness.starts(), *_limits(findings)]
     return Verdict(
         verdict=word,
         mode=_mode(completeness),

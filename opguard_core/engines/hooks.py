@@ -281,6 +281,7 @@ class Hooks:
         if returned and isinstance(token, torch.optim.Optimizer):
             with quiet():
                 self.updates.loaded(token)
+            self.context.progress.loaded |= not self.context.progress.completed
             self.settle()
 
 

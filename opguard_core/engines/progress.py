@@ -12,9 +12,10 @@ class Progress:
         collectives: Collectives this rank had begun.
         window: ``completed + offset``.
         recording: Whether operators are recorded in this window.
+        loaded: An optimizer's state was loaded before the first update.
     """
 
-    __slots__ = ("_steps", "collectives", "completed", "offset", "offset_given", "recording", "window")
+    __slots__ = ("_steps", "collectives", "completed", "loaded", "offset", "offset_given", "recording", "window")
 
     def __init__(self, steps: tuple[int, int] | None, offset: int | None) -> None:
         self._steps = steps
@@ -22,6 +23,7 @@ class Progress:
         self.offset = offset or 0
         self.offset_given = offset is not None
         self.collectives = 0
+        self.loaded = False
         self._settle()
 
     def _settle(self) -> None:
@@ -40,6 +42,13 @@ class Progress:
         self.offset = steps
         self._settle()
         return True
+
+    @property
+    def start(self) -> str:
+        """Where the count of steps begins: "begin", "given", "state" (an optimizer's own), "unknown" (resumed, and nothing tells)."""
+        if self.offset_given:
+            return "given"
+        return "state" if self.offset else "unknown" if self.loaded else "begin"
 
     @property
     def wants_state(self) -> bool:

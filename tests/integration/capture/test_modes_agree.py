@@ -184,3 +184,27 @@ def test_a_sentinel_and_a_full_trace_are_not_compared(tmp_path):
     assert answer["reasons"][0]["slug"] == "plan-mismatch"
     assert "'sentinel' and 'full'" in answer["reasons"][0]["text"]
     assert answer["pivot"] is None
+
+
+def resumed_without_a_count():
+    torch.manual_seed(0)
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer.load_state_dict(optimizer.state_dict())
+    (model(torch.randn(4, 8), "")).square().mean().backward()
+    optimizer.step()
+
+
+def begun():
+    torch.manual_seed(0)
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    (model(torch.randn(4, 8), "")).square().mean().backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize(("program_of_suspect", "told"), [(resumed_without_a_count, True), (begun, False)])
+def test_a_resumed_run_that_does_not_say_where_it_began_is_told(tmp_path, program_of_suspect, told):
+    answer = to_dict(compare(record(tmp_path / "a", begun), record(tmp_path / "b", program_of_suspect)))
+    assert ("start-unknown" in [reason["slug"] for reason in answer["reasons"]]) is told
+    assert answer["verdict"] == "identical"
