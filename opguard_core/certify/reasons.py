@@ -82,18 +82,24 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "Compare with `--mode full`, with `--steps` around the place if the run is long.",
     ),
     "start-unknown": (
-        "The {side} loaded an optimizer's state before its first update, and nothing tells how many updates came before: its steps are "
-        "counted from 0 and may have been compared with others than their own.",
+        (
+            "The {side} loaded an optimizer's state before its first update, and nothing tells how many updates came before: its steps are "
+            "counted from 0 and may have been compared with others than their own."
+        ),
         "Record that side with `python -m opguard_core run --step-offset N ...` and compare the trace.",
     ),
     "state-differs": (
-        "The state of rank {rank} differs for the first time at the end of step {step} ({kinds}); a sentinel trace holds no operators "
-        "that could say where.",
+        (
+            "The state of rank {rank} differs for the first time at the end of step {step} ({kinds}); a sentinel trace holds no operators "
+            "that could say where."
+        ),
         "Compare the programs with `--mode sentinel`, which replays that step, or with `--mode verify --steps {first}:{end}`.",
     ),
     "state-reordered": (
-        "From step {step} on the state of rank {rank} holds the same elements in another order ({kinds}): another layout, or a "
-        "permutation; a sentinel trace cannot tell.",
+        (
+            "From step {step} on the state of rank {rank} holds the same elements in another order ({kinds}): another layout, or a "
+            "permutation; a sentinel trace cannot tell."
+        ),
         "Compare the programs with `--mode verify --steps {first}:{end}`.",
     ),
     "not-reproduced": (
