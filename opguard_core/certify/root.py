@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from opguard_core.align import slots
-from opguard_core.align.columns import MUT, PHASES, PROBED, Window
+from opguard_core.align.columns import MUT, PHASES, Window
 from opguard_core.align.timeline import REFERENCE, SUSPECT, Row, Timeline
 from opguard_core.certify.roots import Node, Root, merged
 from opguard_core.certify.standing import Rows
+from opguard_core.certify.unseen import doubts, is_state
 from opguard_core.ids import Origin
 
 _CASTS = ("_to_copy", "to", "type_as", "copy", "convert_element_type")
@@ -171,7 +172,7 @@ class RootWalk:
             (other_dtype or cast, Origin.DTYPE),
             (r.args[left] != s.args[right], Origin.ARGUMENT),
         ]
-        origins = [str(origin) for holds, origin in candidates if holds] or [str(Origin.OPERATOR), *_doubts(r, s, inputs)]
+        origins = [str(origin) for holds, origin in candidates if holds] or [str(Origin.OPERATOR), *doubts(r, s, inputs)]
         return Root(node, origins[0], self.output_slot(node), tuple(origins[1:]), consumer)
 
     def output_slot(self, node: Node) -> str:
@@ -212,7 +213,7 @@ class RootWalk:
     def _outside(self, walk: Walk, node: Node, rows: tuple[Row, Row], slot: str, *, lone: bool) -> Root:
         """Nothing observed wrote what differs: it came with the program's state, with its data, or from something unseen."""
         windows = self._windows(node)
-        names = [_is_state(window, row.row) for window, row in zip(windows, rows, strict=True)]
+        names = [is_state(window, row.row) for window, row in zip(windows, rows, strict=True)]
         phases = {PHASES[window.phase[event]] for window, event in zip(windows, node.both, strict=True)}
         if any(names) and not lone:
             origin, other = Origin.INITIAL_STATE, Origin.UNOBSERVED_PRODUCER
@@ -290,11 +291,11 @@ class RootWalk:
     def _unlooked(self, source: Source) -> Root:
         """The first place that was looked at and differs; what made its input was trusted."""
         node, near = source.consumer, self._producer_nodes(source.producers)
-        doubts = (str(Origin.OPERATOR), str(Origin.MUTATED))
+        others = (str(Origin.OPERATOR), str(Origin.MUTATED))
         if self.rows.index(node.window).is_state(REFERENCE, node.both[0]):
             # No consumer: the next step's operators, which start from this state, show it no better.
-            return Root(self._unstored(source.producers) or node, Origin.UNOBSERVED_PRODUCER, source.slot, doubts, None, near)
-        return Root(node, Origin.UNOBSERVED_PRODUCER, source.slot, doubts, None, near)
+            return Root(self._unstored(source.producers) or node, Origin.UNOBSERVED_PRODUCER, source.slot, others, None, near)
+        return Root(node, Origin.UNOBSERVED_PRODUCER, source.slot, others, None, near)
 
     def rests_on_trust(self, root: Root) -> bool:
         """A structural difference whose values were made, on one side at least, by operators that nobody looked into.
@@ -395,21 +396,3 @@ class RootWalk:
             return bool(flow.window.known[before])
         storage = flow.window.storage[row.row : row.row + 1]
         return bool(self.timeline.ledgers[row.side].lifetimes.born(storage)[0] < flow.window.seq[flow.window.event[row.row]])
-
-
-def _is_state(window: Window, row: int) -> bool:
-    """A row's memory is named state, now or later in the window: what replaces a weight has no name before its first backward pass."""
-    storage = int(window.storage[row])
-    same = window.storage == storage if storage >= 0 else np.arange(len(window.storage)) == row
-    return any(not window.text(int(name)).startswith("grad:") for name in np.unique(window.tensor[same]).tolist() if name)
-
-
-def _doubts(reference: Window, suspect: Window, inputs: slots.Matched) -> list[str]:
-    """What an `operator` origin cannot exclude: inputs that were not read again, or are not known at all."""
-    doubts = []
-    if (inputs.code == slots.UNKNOWN).any():
-        doubts.append(str(Origin.UNOBSERVED_PRODUCER))
-    probed = (reference.status[inputs.left] == PROBED) & (suspect.status[inputs.right] == PROBED)
-    if not probed.all():
-        doubts.append(str(Origin.MUTATED))
-    return doubts

@@ -78,7 +78,7 @@ class Campaign:
             mode = self.mode_of(pair)
             baseline = self.baseline(pair, mode)
             rank = int(rng.integers(len(baseline.calls)))
-            # What one side alone does is no part of the equal prefix.
+            # What one side alone does, or does with other inputs, is no part of the equal prefix.
             prefix = [site for site in baseline.sites[rank] if site.seq in baseline.counterparts[rank]]
             fault = faults.draw(rng, kind, prefix)
             if fault is None:
@@ -130,19 +130,21 @@ class Campaign:
             if answer["verdict"] != "identical":
                 raise NotIdentical(f"{pair.name} in mode {mode}: {answer['verdict']}, see {folder}")
             calls = tuple(outcome["calls"] for outcome in outcomes if outcome is not None)
-            # The last call is known only now; the second run looks at what is alive then.
-            again = child.run(Order(pair.suspect, folder / "again", mode, last_call=tuple(number - 1 for number in calls)))
+            # The last call is known only now; two more runs look at what is alive then.
+            last = tuple(number - 1 for number in calls)
+            again = [child.run(Order(pair.suspect, folder / f"again-{number}", mode, last_call=last)) for number in range(2)]
             ranks = range(len(calls))
             facts = {
                 "calls": calls,
                 "sites": [outcome["sites"] for outcome in outcomes if outcome is not None],
-                "testimony": [_reproducible(a["testimony"], b["testimony"]) for a, b in zip(outcomes, again, strict=True) if a and b],
+                "testimony": [_reproducible(a["testimony"], b["testimony"]) for a, b in zip(*again, strict=True) if a and b],
                 "counterparts": child.in_fork(
                     lambda: [sorted(truth.counterparts(*(Run.open(trace).ranks[rank] for trace in traces)).items()) for rank in ranks],
                     folder / "counterparts.json",
                 ),
             }
-            shutil.rmtree(folder / "again")
+            for number in range(2):
+                shutil.rmtree(folder / f"again-{number}")
             (folder / "facts.json").write_text(json.dumps(facts))
         facts = json.loads((folder / "facts.json").read_text())
         return Baseline(
@@ -198,9 +200,8 @@ class Campaign:
 
 
 def _reproducible(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """The parts of a testimony that two runs without faults share; a program that prints scratch memory does not share all."""
-    kept = {part: value for part, value in other.items() if part != "final" and value == one[part]}
-    return {**kept, "final": other["final"]} if len(kept) == len(other) - 1 else kept
+    """The parts of a testimony that two runs without faults share; a program that keeps scratch memory does not share all."""
+    return {part: value for part, value in other.items() if value == one[part]}
 
 
 def _site(plain: dict[str, Any]) -> Site:

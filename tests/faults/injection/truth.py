@@ -83,11 +83,11 @@ class Events:
 
 
 def counterparts(reference: RankTrace, suspect: RankTrace) -> dict[int, int]:
-    """Reference event by suspect event, of an uninjected pair."""
+    """Reference event by suspect event, of an uninjected pair: those that read the same and gave the same."""
     found: dict[int, int] = {}
     for step in Timeline(reference, suspect).steps():
         if step.aligned is not None:
-            left = step.aligned.pairs
+            left = step.aligned.pairs[~(step.aligned.differs | step.aligned.reads_differ)]
             right = step.aligned.left[left]
             r, s = step.aligned.reference.window, step.aligned.suspect.window
             found.update(zip(s.seq[right].tolist(), r.seq[left].tolist(), strict=True))
@@ -114,7 +114,7 @@ class Case:
         suspect: Trace of the injected run.
         plain: Trace of the same program without the fault.
         absorbed: The two computed the same.
-        paired: Events of the plain run that have a counterpart in the reference; what one side does alone cannot be compared.
+        paired: Events of the plain run with an equal counterpart in the reference; what one side does alone cannot be compared.
     """
 
     fault: Fault
@@ -176,11 +176,13 @@ def _removed(case: Case, left: int | None, right: int | None) -> str:
 def _consumers(case: Case) -> set[int]:
     """Events that read what the fault changed, up to the first with a counterpart that shows it; numbered as in the plain run."""
     found: set[int] = set()
+    told: set[int] = set()
     for seq in sorted(_reached(case)):
         found.add(seq)
+        told = told or _told(case, seq)  # a mode that carries digests does not look at the value again
         if seq in case.paired and _shows(case, seq):
-            return found | _told(case, seq)
-    return found
+            break
+    return found | told
 
 
 def _told(case: Case, seq: int) -> set[int]:
