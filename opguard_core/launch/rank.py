@@ -64,9 +64,8 @@ def _start(run: Path, facts: Facts, rank: int, world_size: int, local_rank: int)
         tell(run, facts, state="left", role="left", reason=reason, rank=rank, other_pid=owner)
         return False
     with quiet_warnings():
-        # Loaded here: they need the packages that were just checked.
+        # Loaded here: it needs the packages that were just checked.
         from opguard_core.capture import session as capture
-        from opguard_core.launch.early import EarlyEnd
 
         if orders.deterministic:
             orders.facts["knobs.rank"] = apply_in_rank()
@@ -75,6 +74,8 @@ def _start(run: Path, facts: Facts, rank: int, world_size: int, local_rank: int)
     ending = Ending(session, ended=_ended(run, facts), forked=_forked(run, facts))
     ending.watch()
     if orders.end_after is not None:
+        from opguard_core.launch.early import EarlyEnd
+
         EarlyEnd(run, orders, session, stop=ending.finish_recording, tell=functools.partial(tell, run, facts)).watch()
     return True
 
