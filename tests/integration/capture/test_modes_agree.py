@@ -93,19 +93,28 @@ SAID = [
 ]
 
 
-@pytest.mark.parametrize(("fault", "mode", "said"), SAID, ids=[f"{fault}-{mode}" for fault, mode, _ in SAID])
+QUICK = {("before-norm", "verify"), ("before-norm", "full"), ("before-norm", "trusted"), ("eps", "trusted")}
+
+
+def tiered(*values):
+    """The quick tier runs some of them; the full tier all."""
+    return pytest.param(*values, marks=[] if values[:2] in QUICK else [pytest.mark.full], id="-".join(values[:2]))
+
+
+@pytest.mark.parametrize(("fault", "mode", "said"), [tiered(*entry) for entry in SAID])
 def test_a_mode_names_what_it_could_not_rule_out(judged, fault, mode, said):
     answer = judged(fault, mode)
     assert brief(answer) == (STEP, *said)
 
 
-@pytest.mark.parametrize("mode", ["verify", "full", "trusted"])
+@pytest.mark.parametrize("mode", [*(pytest.param(mode, marks=pytest.mark.full) for mode in ("verify", "full")), "trusted"])
 def test_equal_programs_are_identical_in_every_mode(judged, mode):
     assert judged("", mode)["verdict"] == "identical"
 
 
-@pytest.mark.parametrize("mode", ["verify", "full", "trusted"])
-@pytest.mark.parametrize("fault", ["before-norm", "factor"])
+@pytest.mark.parametrize(
+    ("fault", "mode"), [tiered(fault, mode) for fault in ("before-norm", "factor") for mode in ("verify", "full", "trusted")]
+)
 def test_a_window_around_the_fault_gives_the_pivot_of_the_whole_trace(tmp_path, fault, mode):
     found = []
     for name, steps in (("whole", None), ("window", (STEP - 1, STEP + 1))):
