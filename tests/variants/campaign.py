@@ -15,11 +15,11 @@ import numpy as np
 from opguard_core.ids import SIDES
 from tests.variants.edits import EDITS
 from tests.variants.program import Inapplicable, Program
-from tests.variants.runs import Runner, Shown
+from tests.variants.runs import Expected, Runner, Shown
 from tests.variants.truth import Answer, Edited, mapped_case, moved
 
 TRIES = 5  # to find a neutral variant of a kind
-RUNS_OF_A_RACE = 4
+RUNS, RUNS_OF_A_RACE = 2, 6  # of a program as it is
 SAME, MOVED, REFUSED, NOT_NEUTRAL, NONE = "same", "moved", "refused", "not neutral", "no place"
 
 
@@ -32,7 +32,7 @@ class Case:
         facts: Its case.json.
         folder: Holds `reference` and `suspect`, not to be written to.
         traces: Trace of each side.
-        shown: What each side may show without observation; several if it is a race.
+        shown: What each side shows whenever it runs without observation.
         answer: The answer over the pair.
         judge: The cases' own judge, or None.
     """
@@ -41,7 +41,7 @@ class Case:
     facts: dict[str, Any]
     folder: Path
     traces: dict[str, Path] = field(default_factory=dict)
-    shown: dict[str, list[Shown]] = field(default_factory=dict)
+    shown: dict[str, Expected] = field(default_factory=dict)
     answer: Answer = field(default_factory=dict)
     judge: Callable[[dict[str, Any], Answer], tuple[str, str]] | None = None
 
@@ -90,9 +90,9 @@ def prepare(case: Case, runner: Runner, work: Path) -> None:
     for side in SIDES:
         copy = work / side
         shutil.copytree(case.folder / side, copy, ignore=shutil.ignore_patterns("__pycache__"))
-        case.shown[side] = [_bare(runner, copy, case) for _ in range(RUNS_OF_A_RACE if case.varies else 1)]
-        if set(case.shown[side][0].ended) != {0}:
-            raise RuntimeError(f"{case.slug}: {side} ended with {case.shown[side][0].ended}")
+        case.shown[side] = Expected.of([_bare(runner, copy, case) for _ in range(RUNS_OF_A_RACE if case.varies else RUNS)])
+        if set(case.shown[side].ended) != {0}:
+            raise RuntimeError(f"{case.slug}: {side} ended with {case.shown[side].ended}")
         case.traces[side] = work / f"{side}-trace"
         _observe(runner, copy, case, case.traces[side])
     case.answer = runner.judge(case.traces["reference"], case.traces["suspect"])
@@ -160,22 +160,15 @@ def variant(case: Case, runner: Runner, folder: Path, kind: str, sides: tuple[st
             return Outcome(case.slug, kind, sides, seed, NONE, str(why))
         after = program.write(case.folder / side, folder / side)
         edited[side] = Edited(before, after, program)
-        shown = [_bare(runner, folder / side, case) for _ in range(RUNS_OF_A_RACE if case.varies else 1)]
-        if not _neutral(case.shown[side], shown, longer=program.steps_added):
-            return Outcome(case.slug, kind, sides, seed, NOT_NEUTRAL, f"{side} ended with {shown[0].ended}")
+        shown = _bare(runner, folder / side, case)
+        if not case.shown[side].matches(shown, longer=program.steps_added):
+            return Outcome(case.slug, kind, sides, seed, NOT_NEUTRAL, f"{side} ended with {shown.ended}")
     traces = dict(case.traces)
     for side in sides:
         traces[side] = folder / f"{side}-trace"
         _observe(runner, folder / side, case, traces[side])
     answer = runner.judge(traces["reference"], traces["suspect"])
     return _outcome(case, kind, sides, seed, answer, edited)
-
-
-def _neutral(before: list[Shown], after: list[Shown], *, longer: bool) -> bool:
-    """Whether some run of the edited program shows what some run of it showed before the edit."""
-    if longer:
-        return any(new.continues(old) for old in before for new in after)
-    return any(new == old for old in before for new in after)
 
 
 def _outcome(case: Case, kind: str, sides: tuple[str, ...], seed: int, answer: Answer, edited: dict[str, Edited]) -> Outcome:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WATCH = "[watch]"  # how lines begin that an inserted print prints
+_WORD = re.compile(r"[\w.+-]+|\S")
 PRELOADED = ("accelerate", "transformers")
 
 
@@ -30,15 +32,57 @@ class Shown:
     lines: tuple[tuple[str, ...], ...]
     updates: tuple[tuple[str, ...], ...]
 
-    def continues(self, other: Shown) -> bool:
-        """Whether this run did what ``other`` did, and then more of the same."""
-        longer = sum(map(len, self.updates)) > sum(map(len, other.updates)) or self.lines != other.lines
-        return (
-            longer
-            and self.ended == other.ended
-            and all(mine[: len(theirs)] == theirs for mine, theirs in zip(self.lines, other.lines, strict=True))
-            and all(mine[: len(theirs)] == theirs for mine, theirs in zip(self.updates, other.updates, strict=True))
-        )
+
+@dataclass(frozen=True)
+class Expected:
+    """What several runs of one program have in common: its words and updates, None where the runs disagree (a clock, a race).
+
+    Attributes:
+        ended: Exit code of each rank.
+        words: Words of what each rank printed, line breaks included.
+        updates: As in `Shown`.
+    """
+
+    ended: tuple[int | None, ...]
+    words: tuple[tuple[str | None, ...], ...]
+    updates: tuple[tuple[str | None, ...], ...]
+
+    @classmethod
+    def of(cls, runs: Sequence[Shown]) -> Expected:
+        """What the runs have in common.
+
+        Raises:
+            RuntimeError: They do not even end, or print as many words, alike.
+        """
+        words = [tuple(map(_words, run.lines)) for run in runs]
+        updates = [run.updates for run in runs]
+        shapes = {(run.ended, tuple(map(len, printed)), tuple(map(len, run.updates))) for run, printed in zip(runs, words, strict=True)}
+        if len(shapes) != 1:
+            raise RuntimeError(f"runs of one program end, print or update differently: {shapes}")
+        return cls(runs[0].ended, _common(words), _common(updates))
+
+    def matches(self, run: Shown, *, longer: bool = False) -> bool:
+        """Whether a run shows this; if ``longer``, whether it shows this and then more."""
+        printed = tuple(map(_words, run.lines))
+        lengths = [tuple(map(len, part)) for part in (printed, run.updates, self.words, self.updates)]
+        if longer == (lengths[:2] == lengths[2:]) or run.ended != self.ended:
+            return False
+        return all(_begins(new, old) for new, old in zip((*printed, *run.updates), (*self.words, *self.updates), strict=True))
+
+
+def _words(lines: Sequence[str]) -> tuple[str, ...]:
+    return tuple(word for line in lines for word in (*_WORD.findall(line), "\n"))
+
+
+def _common(runs: Sequence[tuple[tuple[str, ...], ...]]) -> tuple[tuple[str | None, ...], ...]:
+    """Per rank, item by item, what all runs have; None elsewhere."""
+    return tuple(
+        tuple(items[0] if len(set(items)) == 1 else None for items in zip(*ranks, strict=True)) for ranks in zip(*runs, strict=True)
+    )
+
+
+def _begins(new: Sequence[str], old: Sequence[str | None]) -> bool:
+    return len(new) >= len(old) and all(mine in (None, theirs) for mine, theirs in zip(old, new[: len(old)], strict=True))
 
 
 class Runner:

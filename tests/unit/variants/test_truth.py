@@ -6,7 +6,7 @@ import pytest
 
 from tests.variants.edits import EDITS
 from tests.variants.program import Program, tag
-from tests.variants.runs import Shown
+from tests.variants.runs import Expected, Shown
 from tests.variants.truth import Edited, mapped_case, moved
 
 TEXT = "import torch\n\n\ndef f(x):\n    h = x @ x\n    return h.sum()\n\n\ny = f(torch.ones(2, 2))\n"
@@ -93,10 +93,36 @@ def test_the_truth_of_a_case_moves_with_its_statement():
     assert case == kept
 
 
-def test_a_run_goes_on_only_if_it_did_all_the_other_did():
-    short = Shown((0,), (("a", "b"),), (("1", "2"),))
-    assert Shown((0,), (("a", "b", "c"),), (("1", "2", "3"),)).continues(short)
-    assert not short.continues(short)
-    assert not Shown((0,), (("a", "x", "c"),), (("1", "2", "3"),)).continues(short)
-    assert not Shown((0,), (("a", "b", "c"),), (("1", "9", "3"),)).continues(short)
-    assert not Shown((1,), (("a", "b", "c"),), (("1", "2", "3"),)).continues(short)
+SHORT = Shown((0,), (("loss 0.5", "took 3.1 s"),), (("1", "2"),))
+
+
+def test_a_run_is_neutral_if_it_ends_prints_and_updates_alike():
+    expected = Expected.of([SHORT])
+    assert expected.matches(SHORT)
+    for other in (
+        Shown((1,), SHORT.lines, SHORT.updates),
+        Shown((0,), (("loss 0.6", "took 3.1 s"),), SHORT.updates),
+        Shown((0,), (("loss 0.5",),), SHORT.updates),
+        Shown((0,), SHORT.lines, (("1", "3"),)),
+        Shown((0,), SHORT.lines, (("1", "2", "3"),)),
+        Shown((0,), (("loss 0.5", "took 3.1 s", "more"),), SHORT.updates),
+    ):
+        assert not expected.matches(other)
+
+
+def test_what_two_runs_of_one_program_disagree_in_is_not_asked_of_a_third():
+    expected = Expected.of([SHORT, Shown((0,), (("loss 0.5", "took 3.2 s"),), SHORT.updates)])
+    assert expected.matches(Shown((0,), (("loss 0.5", "took 9.9 s"),), SHORT.updates))
+    assert not expected.matches(Shown((0,), (("loss 0.6", "took 9.9 s"),), SHORT.updates))
+    with pytest.raises(RuntimeError, match="differently"):
+        Expected.of([SHORT, Shown((1,), SHORT.lines, SHORT.updates)])
+
+
+def test_a_longer_run_does_all_the_shorter_did_and_then_more():
+    expected = Expected.of([SHORT])
+    more = (("loss 0.5", "took 3.1 s", "loss 0.4"),)
+    assert expected.matches(Shown((0,), more, (("1", "2", "3"),)), longer=True)
+    assert not expected.matches(SHORT, longer=True)
+    assert not expected.matches(Shown((0,), (("loss 0.7", "took 3.1 s", "loss 0.4"),), (("1", "2", "3"),)), longer=True)
+    assert not expected.matches(Shown((0,), more, (("1", "9", "3"),)), longer=True)
+    assert not expected.matches(Shown((1,), more, (("1", "2", "3"),)), longer=True)
