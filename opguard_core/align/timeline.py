@@ -7,15 +7,17 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from opguard_core.align.aligned import Aligned, align
-from opguard_core.align.columns import STATE, Window
+from opguard_core.align.columns import KINDS, STATE, Window
 from opguard_core.align.dataflow import Dataflow
 from opguard_core.align.ledger import Ledger, Lifetimes
 from opguard_core.align.loading import RankColumns
 from opguard_core.align.vocabulary import Vocabulary
+from opguard_core.ids import Kind
 from opguard_core.trace.reader import RankTrace
 from opguard_core.trace.window import WindowTable
 
 REFERENCE, SUSPECT = 0, 1
+_MARKER = KINDS.index(Kind.MARKER)
 KEPT_WINDOWS = 3
 
 
@@ -42,9 +44,14 @@ class Timeline:
     Args:
         reference: Trace of the reference's rank.
         suspect: Trace of the suspect's rank.
+
+    Attributes:
+        resumed: Window at which each side goes on from an earlier run, None for a side that began at its first; known while
+            steps are streamed.
     """
 
     def __init__(self, reference: RankTrace, suspect: RankTrace) -> None:
+        self.resumed: list[int | None] = [None, None]
         vocabulary = Vocabulary()
         self.vocabulary = vocabulary
         self.columns = (RankColumns(reference, vocabulary), RankColumns(suspect, vocabulary))
@@ -89,9 +96,10 @@ class Timeline:
         first, second = next(windows, None), next(windows, None)
         if first is None:
             return
-        is_setup = second is not None and second[0].window > first[0].window + 1 and not (first[1].kind == STATE).any()
-        if is_setup:
+        kinds = first[1].kind
+        if second is not None and second[0].window > first[0].window + 1 and (kinds != _MARKER).any() and not (kinds == STATE).any():
             self.ledgers[side].close(Dataflow(first[1]))
+            self.resumed[side] = second[0].window
         else:
             yield first
         if second is not None:

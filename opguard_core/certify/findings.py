@@ -78,6 +78,7 @@ class RankFindings:
         windows: Windows both sides have.
         completed: Windows both sides completed.
         one_sided: Windows only one side has: reference, suspect.
+        resumed: Window at which each side goes on from an earlier run; None for a side that began at its first.
         reads: Values that left for Python, compared equal.
         updates: Parameters whose state at the end of a window was compared equal.
         state_slots: State slots compared equal.
@@ -107,6 +108,7 @@ class RankFindings:
     windows: list[int] = field(default_factory=list)
     completed: list[int] = field(default_factory=list)
     one_sided: tuple[list[int], list[int]] = field(default_factory=lambda: ([], []))
+    resumed: tuple[int | None, int | None] = (None, None)
     reads: int = 0
     updates: int = 0
     state_slots: int = 0

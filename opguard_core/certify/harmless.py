@@ -135,8 +135,9 @@ class HarmlessDifferences:
         self.findings.unresolved += dict.fromkeys(unresolved)
         gone = set(unresolved)
         self.findings.harmless = [harmless for harmless in self.findings.harmless if harmless not in gone]
-        if self.findings.windows and not any(self.findings.one_sided) and self.findings.windows[-1] not in self.findings.completed:
-            self._unread_updates(self.findings.windows[-1])
+        windows, later = self.findings.windows, [max(side, default=-1) for side in self.findings.one_sided]
+        if windows and max(later) < windows[-1] and windows[-1] not in self.findings.completed:
+            self._unread_updates(windows[-1])
 
     def _is_named(self, window: Window, at: int) -> bool:
         return kind_of(window.text(int(window.tensor[at]))) in COUNTED

@@ -77,6 +77,7 @@ class RankJudge:
             if self.findings.pivot:
                 break
         self.findings.completed = [number for number in self.findings.windows if all(end is not None and number < end for end in last)]
+        self.findings.resumed = (self.timeline.resumed[REFERENCE], self.timeline.resumed[SUSPECT])
         if not self.findings.pivot and self._held:
             self._conclude(self._held)
         if not self.findings.pivot:
@@ -185,8 +186,8 @@ class RankJudge:
         return [], weak
 
     def _resumes_at(self, number: int) -> bool:
-        """The first window of both sides is where one of them was resumed."""
-        return self.findings.windows == [number] and bool(self.findings.one_sided[REFERENCE]) != bool(self.findings.one_sided[SUSPECT])
+        """The first window of both sides is where one of them goes on."""
+        return self.findings.windows == [number] and number in self.timeline.resumed and None in self.timeline.resumed
 
     def _is_shifted_draw(self, matters: Matters, left: int, spread: Spread, root: Root) -> bool:
         """A draw that the other side makes as well, at another time, and of which only Python was told."""

@@ -49,15 +49,19 @@ def both(*sides):
 
 def test_a_resumed_run_is_compared_over_the_steps_that_both_ran():
     for verdict in both(training(4), training(4, restored=61)):
-        assert verdict.pivot is None
+        assert (verdict.verdict, verdict.reasons) == ("identical", [])
         assert verdict.compared["steps"][0] == FIRST
-        assert [reason.slug for reason in verdict.reasons] == ["unequal-length"]
+        assert sorted(map(len, verdict.compared["steps_only_in"].values())) == [0, FIRST]
+
+
+def test_a_resumed_run_that_ends_early_is_not_identical():
+    for verdict in both(training(5), training(4, restored=61)):
+        assert (verdict.verdict, [reason.slug for reason in verdict.reasons]) == ("inconclusive", ["unresolved-difference"])
 
 
 def test_what_the_resumed_run_reads_as_it_begins_is_not_the_log_of_the_step_before():
     for verdict in both(training(4, logs=True), training(4, restored=61, logs=True)):
-        assert verdict.pivot is None
-        assert [reason.slug for reason in verdict.reasons] == ["unequal-length"]
+        assert (verdict.verdict, verdict.reasons) == ("identical", [])
         assert len(verdict.isolated) == 1
 
 
