@@ -102,13 +102,6 @@ class BoundaryMode(TorchDispatchMode):
         if self.on_top():
             _pop(None)
 
-    def push_below(self) -> None:
-        """Observe the calling thread again, below the modes that the program has pushed meanwhile."""
-        above = [_pop(None) for _ in range(_num_modes())]
-        _push(self)
-        for mode in reversed(above):
-            _push(mode)
-
     def on_top(self) -> bool:
         """Whether this mode is the one the next operator meets first."""
         depth = _num_modes()
@@ -190,14 +183,6 @@ class DispatchEngine:
         except Exception as error:  # noqa: BLE001  the step guard
             self.context.guard.caught(f"schema of {func._name}", error)
             return self._plans.unreadable(func)
-
-    def forget_all(self) -> None:
-        """Operators have run unseen: carry no digest from before, and take no autograd node for the next operator's."""
-        for record in self.context.storages.living():
-            record.written.clear()
-        lane = self.context.lanes.current()
-        if lane is not None:
-            lane.last_node = _sequence_number()
 
     def delegates(self, types: Any) -> bool:
         """Whether a tensor subclass takes this call apart itself; the operators it calls come back to us."""

@@ -151,6 +151,12 @@ class RankContext:
                 else:
                     record.written.clear()
 
+    def forget_all(self, lane: Lane) -> None:
+        """Operators have run unseen: carry no digest from before, and take no autograd node for the next operator's."""
+        for record in self.storages.living():
+            record.written.clear()
+        lane.last_node = torch.autograd._get_sequence_nr()
+
     def find_undeclared_writes(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Look again at inputs that ought to be unchanged: training state always, everything for operators not torch's own."""
         plan: OperatorPlan = call.plan

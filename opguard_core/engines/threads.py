@@ -81,8 +81,8 @@ class Threads:
             return
         if wanted:
             mode.lane.away = False
-            self._engine.forget_all()
-            mode.push_below()
+            self._engine.context.forget_all(mode.lane)
+            _push_below(mode)
         elif mode.on_top():
             mode.pop()
             mode.lane.away = True
@@ -151,6 +151,14 @@ class Threads:
             return original(own(observed) if callable(function) else function, args, *rest)
 
         return own(start_new_thread)
+
+
+def _push_below(mode: BoundaryMode) -> None:
+    """Put a mode on the calling thread's stack, below those that the program has pushed meanwhile."""
+    above = [torch._C._pop_torch_dispatch_stack(None) for _ in range(torch._C._len_torch_dispatch_stack())]
+    mode.push()
+    for other in reversed(above):
+        torch._C._push_on_torch_dispatch_stack(other)
 
 
 def _ours(thread: threading.Thread) -> bool:

@@ -12,7 +12,7 @@ from tests.support.small_gpt import FAULTY_EXPRESSION, write_program
 
 pytestmark = [pytest.mark.torch, pytest.mark.full, pytest.mark.timeout(900)]
 
-STEPS, FAULT, LAYERS = 200, 180, 12
+STEPS, FAULT, LAYERS = 200, 180, 8
 MAX_SHARE = 0.05
 
 POKED = """import ctypes
