@@ -7,10 +7,12 @@ from collections import Counter
 
 import pytest
 
+from opguard_core.ids import VERDICTS
 from tests.faults.attack.__main__ import attack_all, table
 from tests.faults.attack.targets import TARGETS
 
-FEW = {"index": 2000, "manifest": 2000, "segment": 1000, "files": 150, "rows": 60}
+FEW = {"index": 2000, "manifest": 2000, "segment": 1000, "files": 150, "rows": 80}
+REACHED = {"index": {"read", "torn", "refused"}, "files": {"read", "torn", "refused"}, "rows": {*VERDICTS, "refused"}}
 
 
 def changed(data: bytes, rng: random.Random) -> bytes:
@@ -27,7 +29,7 @@ def test_a_few_thousand_inputs(target):
     rng = random.Random(target.name)
     seeds = list(target.seeds())
     outcomes = Counter(target.attack(changed(rng.choice(seeds), rng)) for _ in range(FEW[target.name]))
-    assert len(outcomes) > 1, f"every input ends alike: {outcomes}"  # else nothing behind the first check was reached
+    assert set(outcomes) == REACHED.get(target.name, {"read", "refused"})  # else nothing behind some check was reached
 
 
 @pytest.mark.full
