@@ -86,8 +86,9 @@ def write(path: Path, document: dict[str, Any], entries: list[Entry]) -> str:
         digest.update(memory(entry.storage, entry.begin, entry.nbytes))
     seal = digest.hexdigest()
     header = header.replace(_seal_text(_NO_SEAL), _seal_text(seal), 1)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path
     try:
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         with temporary.open("wb") as stream:
             stream.write(start + header)
             for entry in entries:
@@ -96,13 +97,14 @@ def write(path: Path, document: dict[str, Any], entries: list[Entry]) -> str:
             os.fsync(stream.fileno())
         temporary.replace(path)
         _sync_folder(path.parent)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a path that no file can have
         raise StateError(
             f"The snapshot {path} cannot be written: {error}.", hint="Name a file in a folder that exists, on a disk with room."
         ) from error
     finally:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
+        if temporary != path:
+            with contextlib.suppress(OSError, ValueError):
+                temporary.unlink()
     return seal
 
 
@@ -134,7 +136,7 @@ def read(path: Path, *, data: bool = True) -> tuple[dict[str, Any], dict[str, to
             if not data:
                 return document, {}, str(metadata["opguard.seal"])
             storages = dict(_read_entries(path, stream, table, size - 8 - length))
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise StateDamaged(f"The snapshot {path} cannot be read: {error}.", hint="Check the path and its permissions.") from error
     seal = str(metadata["opguard.seal"])
     digest = hashlib.sha256(start + header.replace(_seal_text(seal), _seal_text(_NO_SEAL), 1))
@@ -155,7 +157,7 @@ def _table(path: Path, header: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
         metadata = table.pop("__metadata__")
         version = int(metadata["opguard.format"])
         str(metadata["opguard.seal"]), str(metadata["opguard.document"])
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise _damaged(path, f"it has no header of ours ({type(error).__name__})") from error
     if version > FORMAT:
         raise StateDamaged(
@@ -169,7 +171,7 @@ def _table(path: Path, header: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
 def _document(path: Path, metadata: dict[str, Any]) -> dict[str, Any]:
     try:
         document = json.loads(metadata["opguard.document"])
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise _damaged(path, "its document is not JSON") from error
     if not isinstance(document, dict):
         raise _damaged(path, "its document is not an object")

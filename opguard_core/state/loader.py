@@ -172,6 +172,7 @@ class ResumableLoader:
             "batch": self.batch,
             "open": self._open,
             "order": self._order.delivered,
+            "ahead": self._order.ahead,
             "began": self._began,
             "now": self._streams(),
             "base_seed": self._base_seed,
@@ -199,6 +200,8 @@ class ResumableLoader:
         self._current = None
         self._inner._iterator = None
         self._workers, self._base_seed = dict(state["workers"]), state["base_seed"]
+        self._began, self._fresh, self._workers_at_epoch = state["began"], state["fresh"], dict(state["workers_at_epoch"])
+        self._order.stand(state["order"])
         self._pending = state if self._open or (self._persistent and state["base_seed"] is not None) else None
 
     # Going on.
@@ -219,7 +222,8 @@ class ResumableLoader:
             workers = state["workers_at_epoch"] if self._replay else state["workers"]
             turn = skip % self._inner.num_workers if self._inner.num_workers else 0
         self._workers = dict(state["workers"])
-        self._order.begin(skip=skip, expected=state["order"])
+        known = {state["batch"] + number: digest for number, digest in enumerate(state["ahead"], 1)}
+        self._order.begin(skip=skip, expected=state["order"], known=known)
         self._set_streams(began)
         iterator = self._start(state, began, workers, turn)
         for _ in range(replay):

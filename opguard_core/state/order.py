@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -30,7 +31,18 @@ class Order:
         self._drawn = START
         self._waiting: deque[str] = deque()
         self._skip, self._expected = 0, START
+        self._count, self._known = 0, dict[int, str]()
         self.delivered = START
+
+    @property
+    def ahead(self) -> list[str]:
+        """Digests of what was handed out and has not come back as a batch: what workers are busy with."""
+        return list(self._waiting)
+
+    def stand(self, delivered: str) -> None:
+        """Be where another order stood between two epochs."""
+        self.begin()
+        self.delivered = delivered
 
     def __len__(self) -> int:
         return len(self.sampler)
@@ -38,22 +50,31 @@ class Order:
     def __iter__(self) -> Walk:
         return Walk(self, iter(self.sampler))
 
-    def begin(self, *, skip: int = 0, expected: str = START) -> None:
+    def begin(self, *, skip: int = 0, expected: str = START, known: Mapping[int, str] | None = None) -> None:
         """A new epoch: nothing handed out.
 
         Args:
             skip: Batches to walk over before the first is handed out.
             expected: Digest of those.
+            known: Digests of later batches that were handed out before, by their number from 1.
         """
+        self._count, self._known = 0, dict(known or {})
         self._drawn = self.delivered = START
         self._waiting.clear()
         self._skip, self._expected = skip, expected
 
     def note(self, indices: Any) -> None:
-        """Indices were handed out. Cost: some microseconds a batch."""
+        """Indices were handed out. Cost: some microseconds a batch.
+
+        Raises:
+            StateMismatch: They were handed out before, and were others.
+        """
         text = f"{self._drawn} {_canonical(indices)}"
         self._drawn = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
         self._waiting.append(self._drawn)
+        self._count += 1
+        if self._known.pop(self._count, self._drawn) != self._drawn:
+            raise _other_indices(f"batch {self._count} of this epoch has")
 
     def deliver(self) -> None:
         """The program got the batch of the oldest indices that were handed out."""
@@ -77,11 +98,15 @@ class Order:
         self._waiting.clear()
         if done != count or self._drawn != self._expected:
             if count:
-                raise StateMismatch(
-                    f"The sampler does not repeat itself: its first {count} batches of this epoch have other indices than before.",
-                    hint="Give it a generator that nothing else draws from, or a `state_dict`, or put it into `extra`; do not train on.",
-                )
+                raise _other_indices(f"its first {count} batches of this epoch have")
         self.delivered = self._drawn
+
+
+def _other_indices(what: str) -> StateMismatch:
+    return StateMismatch(
+        f"The sampler does not repeat itself: {what} other indices than before.",
+        hint="Give it a generator that nothing else draws from, or a `state_dict`, or put it into `extra`; do not train on.",
+    )
 
 
 class Walk:
@@ -132,7 +157,8 @@ def sampler_state(sampler: Any) -> dict[str, Any]:
     inside = getattr(sampler, "__dict__", {})
     generators = {name: generator_state(value, name) for name, value in inside.items() if is_generator(value)}
     if _is_stateful(sampler):
-        return {"state": sampler.state_dict(), "generators": generators}
+        with unobserved():  # a copy: many give out what they go on writing to, and keep what they are given
+            return {"state": copy.deepcopy(sampler.state_dict()), "generators": generators}
     plain = {name: _copy(value) for name, value in inside.items() if _is_plain(value)}
     return {"plain": plain, "generators": generators}
 
@@ -144,7 +170,9 @@ def set_sampler(sampler: Any, recorded: dict[str, Any]) -> None:
         if is_generator(inside.get(name)):
             set_generator(inside[name], state)
     if "state" in recorded:
-        sampler.load_state_dict(recorded["state"])
+        with unobserved():
+            state = copy.deepcopy(recorded["state"])
+        sampler.load_state_dict(state)
         return
     for name, value in recorded["plain"].items():
         inside[name] = _copy(value)

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import torch
 
 from opguard_core.errors import StateUnsupported
+from opguard_core.state.equality import same_bits
 from opguard_core.state.streams import generator_state, set_generator
 
 Value = dict[str, Any]
@@ -33,7 +34,7 @@ class Part(Protocol):
 
 
 class ModelPart:
-    """Parameters, buffers (those left out of `state_dict` too), training and requires_grad flags, gradients."""
+    """Parameters and buffers (those left out of `state_dict` too), training and requires_grad flags, gradients."""
 
     def __init__(self, name: str, module: torch.nn.Module, *, gradients: bool) -> None:
         """Remember the module."""
@@ -47,17 +48,22 @@ class ModelPart:
         return {
             "class": type(module).__qualname__,
             "state": state,
-            "unsaved": {name: buffer for name, buffer in module.named_buffers(remove_duplicate=False) if name not in state},
+            "unsaved": {name: tensor for name, tensor in self._tensors().items() if name not in state},
             "training": {name: child.training for name, child in module.named_modules()},
             "trained": {name: parameter.requires_grad for name, parameter in parameters.items()},
             "gradients": {name: p.grad for name, p in parameters.items() if p.grad is not None} if self._gradients else None,
             "shared": _sharing({**state, **parameters}),
         }
 
+    def _tensors(self) -> dict[str, torch.Tensor]:
+        """Parameters and buffers by name, tied ones under each of theirs."""
+        module = self._module
+        return {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers(remove_duplicate=False))}
+
     def check(self, value: Value) -> list[str]:
         """What does not fit."""
         here = self.collect()
-        problems = []
+        problems = _unequal_class(self.name, here, value) + _unequal_keys(f"{self.name}, its modules", here["training"], value["training"])
         for group in ("state", "unsaved"):
             problems += _unequal_keys(self.name, here[group], value[group])
             for key in here[group].keys() & value[group].keys():
@@ -72,10 +78,11 @@ class ModelPart:
         """Put the state back, into the memory that the parameters have now."""
         module = self._module
         module.load_state_dict(value["state"], strict=True)
-        buffers = dict(module.named_buffers(remove_duplicate=False))
+        tensors = self._tensors()
         with torch.no_grad():
             for name, saved in value["unsaved"].items():
-                buffers[name].copy_(saved)
+                if not same_bits(tensors[name], saved):
+                    tensors[name].copy_(saved)
         for name, child in module.named_modules():
             child.training = value["training"].get(name, child.training)
         for name, parameter in module.named_parameters(remove_duplicate=False):
@@ -86,7 +93,10 @@ class ModelPart:
 
 
 class OptimizerPart:
-    """An optimizer's state and groups; knows its parameters by the models' names, so another order is refused."""
+    """An optimizer's state and groups; knows its parameters by the models' names, so another order is refused.
+
+    A parameter that is in none of the models is kept here.
+    """
 
     def __init__(self, name: str, optimizer: torch.optim.Optimizer, models: Mapping[str, torch.nn.Module]) -> None:
         """Remember the optimizer."""
@@ -98,7 +108,12 @@ class OptimizerPart:
         groups = [[names.get(id(p), "") for p in group["params"]] for group in self._optimizer.param_groups]
         shapes = [[list(p.shape) for p in group["params"]] for group in self._optimizer.param_groups]
         state = self._optimizer.state_dict()
-        return {"class": type(self._optimizer).__qualname__, "names": groups, "shapes": shapes, "state": state}
+        flat = [name for group in groups for name in group]
+        loose = {number: p for number, (p, name) in enumerate(zip(self._parameters(), flat, strict=True)) if not name}
+        return {"class": type(self._optimizer).__qualname__, "names": groups, "shapes": shapes, "state": state, "loose": loose}
+
+    def _parameters(self) -> list[torch.Tensor]:
+        return [p for group in self._optimizer.param_groups for p in group["params"]]
 
     def check(self, value: Value) -> list[str]:
         """What does not fit."""
@@ -111,13 +126,18 @@ class OptimizerPart:
             if there != now:
                 was, is_now = (f"{name or 'unnamed'} {shape}" for name, shape in (there, now))
                 problems.append(f"{self.name}: parameter {number} is {was} in the snapshot, {is_now} here")
+        for number in here["loose"].keys() & value["loose"].keys():
+            problems += _unequal_tensors(f"{self.name}, parameter {number}", here["loose"][number], value["loose"][number])
         return problems[:MAX_NAMED]
 
     def apply(self, value: Value) -> None:
         """Put the state back; a tensor that `load_state_dict` cast to its parameter's type is put back as it was."""
         optimizer = self._optimizer
         optimizer.load_state_dict(value["state"])
-        order = [p for group in optimizer.param_groups for p in group["params"]]
+        order = self._parameters()
+        with torch.no_grad():
+            for number, saved in value["loose"].items():
+                order[number].copy_(saved)
         for index, saved in value["state"].get("state", {}).items():
             live = optimizer.state.get(order[index]) if isinstance(index, int) and index < len(order) else None
             if not isinstance(live, dict) or not isinstance(saved, dict):
@@ -209,4 +229,13 @@ def _unequal_tensors(name: str, here: Any, there: Any) -> list[str]:
     if not isinstance(here, torch.Tensor) or not isinstance(there, torch.Tensor):
         return []
     one, other = (f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}" for tensor in (there, here))
+    if one == other:  # kernels choose their path, and with it their rounding, by the strides of weights
+        one, other = (f"{one} with strides {_strides(tensor)}" for tensor in (there, here))
+    if here.device.type == "meta":
+        other = f"{other} without memory"
     return [] if one == other else [f"{name} is {one} in the snapshot and {other} here"]
+
+
+def _strides(tensor: torch.Tensor) -> list[int]:
+    """Strides that matter: those of dimensions with more than one element."""
+    return [stride for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1] if tensor.numel() else []

@@ -24,6 +24,8 @@ from opguard_core.state.tree import Reader, Writer
 
 Given = Any  # one object, a sequence of them, or a mapping of names to them
 MAX_PROBLEMS = 6
+# What an object's `load_state_dict` may raise at a state that it does not like.
+_RAISED = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ def snapshot(
     Args:
         path: File; replaced whole or not at all.
         model: Modules; parameters, buffers, training and requires_grad flags. Weights on any device.
-        optimizer: Optimizers of these modules.
+        optimizer: Optimizers; parameters that are in none of the modules are kept with them.
         scheduler: Learning rate schedulers.
         scaler: Gradient scalers.
         loader: `ResumableLoader`s.
@@ -111,13 +113,16 @@ def snapshot(
     collected = [(part.name, part.collect()) for part in parts]
     writer = Writer()
     with unobserved():
-        document = {
-            "facts": _facts(),
-            "streams": writer.node(process_streams(), "streams"),
-            "values": writer.node(dict(values or {}), "values"),
-            "parts": {name: writer.node(value, name) for name, value in collected},
-        }
-        return container.write(Path(path), document, writer.entries())
+        try:
+            document = {
+                "facts": _facts(),
+                "streams": writer.node(process_streams(), "streams"),
+                "values": writer.node(dict(values or {}), "values"),
+                "parts": {name: writer.node(value, name) for name, value in collected},
+            }
+            return container.write(Path(path), document, writer.entries())
+        except RecursionError as error:
+            raise StateUnsupported("A value holds itself, or lies in too many others, which a snapshot cannot hold.") from error
 
 
 def restore(
@@ -169,7 +174,10 @@ def restore(
         more = f"; and {len(problems) - MAX_PROBLEMS} more" if len(problems) > MAX_PROBLEMS else ""
         raise StateMismatch(f"{path} does not fit what it is restored into: {'; '.join(problems[:MAX_PROBLEMS])}{more}.")
     for name, part in parts.items():
-        part.apply(saved[name])
+        try:
+            part.apply(reader.value(document["parts"][name]))  # of its own: some objects take apart what they are given
+        except _RAISED as error:
+            raise StateNotRestored(f"{name} could not be put back: {type(error).__name__}: {error}.") from error
     set_process_streams(streams)
     _look_again(parts, saved, streams)
     notes = [
@@ -199,6 +207,10 @@ def _parts(
         parts += [StatefulPart(name, holder) for name, holder in _named(kind, given)]
     parts += [LoaderPart(name, one) for name, one in _named("loader", loader)]
     parts += [GeneratorPart(name, one) for name, one in _named("generators", generators)]
+    names = [part.name for part in parts]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise StateUnsupported(f"Two objects are called {twice}.", hint="Give each a name of its own.")
     return parts
 
 

@@ -117,7 +117,7 @@ class Writer:
     def _tensor(self, value: torch.Tensor, path: str) -> Node:
         parameter = isinstance(value, torch.nn.Parameter)
         plain = type(value) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-        if not plain or value.layout is not torch.strided or value.is_quantized or value.device.type == "meta":
+        if not plain or value.is_nested or value.layout is not torch.strided or value.is_quantized or value.device.type == "meta":
             raise _unsupported(path, value, f"a tensor of type {type(value).__name__}, layout {value.layout}, device {value.device}")
         if value.is_conj() or value.is_neg():
             value = value.detach().resolve_conj().resolve_neg()
@@ -233,7 +233,7 @@ class Reader:
             raise ValueError("a tensor lies between two elements")
         tensor = torch.empty(0, dtype=dtype)
         tensor.set_(self._storages[node["at"]], offset, node["shape"], node["stride"])
-        return torch.nn.Parameter(tensor, requires_grad=node["grad"]) if node["parameter"] else tensor
+        return torch.nn.Parameter(tensor, requires_grad=node["grad"]) if node["parameter"] else tensor.requires_grad_(node["grad"])
 
 
 def _array(node: dict[str, Any]) -> Any:

@@ -1,0 +1,207 @@
+# ruff: noqa: E402  (torch may be missing)
+"""What a checkpoint easily loses without a word: it comes back, or the snapshot is refused before anything changes."""
+
+import random
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+from opguard_core import state
+from opguard_core.errors import StateDamaged, StateError, StateMismatch, StateNotRestored, StateUnsupported
+from opguard_core.state.equality import same_bits
+
+DATA = list(range(20))
+
+
+def loader(sampler=None, workers=0, **options):
+    inside = torch.utils.data.DataLoader(DATA, batch_size=2, sampler=sampler, num_workers=workers, **options)
+    return state.ResumableLoader(inside)
+
+
+def test_a_parameter_of_no_model_is_kept_with_its_optimizer(tmp_path):
+    def build():
+        model, scale = torch.nn.Linear(3, 2), torch.nn.Parameter(torch.rand(2))
+        return model, scale, torch.optim.SGD([*model.parameters(), scale], 0.1)
+
+    (model, scale, optimizer), (other, other_scale, other_optimizer) = build(), build()
+    state.snapshot(tmp_path / "s", model=model, optimizer=optimizer)
+    state.restore(tmp_path / "s", model=other, optimizer=other_optimizer)
+    assert same_bits(scale, other_scale)
+
+
+def test_a_parameter_that_the_model_leaves_out_of_its_state_dict_is_kept(tmp_path):
+    class Adapter(torch.nn.Linear):
+        def state_dict(self, *args, **kwargs):
+            return {name: value for name, value in super().state_dict(*args, **kwargs).items() if name != "weight"}
+
+        def load_state_dict(self, state_dict, strict=True, assign=False):
+            super().load_state_dict(state_dict, strict=False, assign=assign)
+
+    saved, other = Adapter(3, 2), Adapter(3, 2)
+    state.snapshot(tmp_path / "s", model=saved)
+    state.restore(tmp_path / "s", model=other)
+    assert same_bits(saved.weight, other.weight)
+    assert same_bits(saved.bias, other.bias)
+
+
+class Net(torch.nn.Linear):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("saved", "given", "what"),
+    [
+        (lambda: torch.nn.Linear(2, 2), lambda: Net(2, 2), "model is a Net here and a Linear in the snapshot"),
+        (
+            lambda: torch.nn.Sequential(torch.nn.Linear(2, 2)),
+            lambda: torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout()),
+            "its modules: 1 only here",
+        ),
+        (
+            lambda: torch.nn.Conv2d(2, 2, 3).to(memory_format=torch.channels_last),
+            lambda: torch.nn.Conv2d(2, 2, 3),
+            r"with strides \[18, 1, 6, 2\] in the snapshot and .* with strides \[18, 9, 3, 1\] here",
+        ),
+        (lambda: torch.nn.Linear(2, 2), lambda: torch.nn.Linear(2, 2, device="meta"), "without memory here"),
+    ],
+    ids=["class", "modules", "layout", "meta"],
+)
+def test_a_model_that_would_compute_otherwise_is_refused_before_anything_changes(tmp_path, saved, given, what):
+    state.snapshot(tmp_path / "s", model=saved())
+    model, stream = given(), torch.get_rng_state()
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    torch.rand(1)
+    with pytest.raises(StateMismatch, match=what):
+        state.restore(tmp_path / "s", model=model)
+    assert not torch.equal(torch.get_rng_state(), stream)
+    assert all(p.is_meta or same_bits(p, was) for p, was in zip(model.parameters(), before, strict=True))
+
+
+class Greedy:
+    """Takes apart what it is given, as `CyclicLR` does."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def state_dict(self):
+        return {"value": self.value}
+
+    def load_state_dict(self, state):
+        self.value = state.pop("value")
+
+
+def test_an_object_that_takes_its_state_apart_has_it_back(tmp_path):
+    def build(lr):
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr)
+        return torch.optim.lr_scheduler.CyclicLR(optimizer, lr, 1.0, cycle_momentum=False)
+
+    greedy, scheduler = Greedy(0), build(0.5)
+    state.snapshot(tmp_path / "s", extra=Greedy([1, 2]), scheduler=build(0.1))
+    state.restore(tmp_path / "s", extra=greedy, scheduler=scheduler)
+    assert greedy.value == [1, 2]
+    assert scheduler.base_lrs == [0.1]
+
+
+def test_an_object_that_refuses_its_state_is_named(tmp_path):
+    class Picky(Greedy):
+        def load_state_dict(self, state):
+            raise KeyError("other")
+
+    state.snapshot(tmp_path / "s", extra={"a": Picky(1)})
+    with pytest.raises(StateNotRestored, match=r"extra\.a could not be put back: KeyError: 'other'"):
+        state.restore(tmp_path / "s", extra={"a": Picky(1)})
+
+
+def test_values_no_snapshot_can_hold_and_paths_no_file_can_have_are_errors_of_ours(tmp_path):
+    endless = []
+    endless.append(endless)
+    with pytest.warns(UserWarning, match="nested"):
+        nested = torch.nested.nested_tensor([torch.ones(1), torch.ones(2)])
+    for value in (endless, nested):
+        with pytest.raises(StateUnsupported):
+            state.snapshot(tmp_path / "s", values={"value": value})
+    with pytest.raises(StateUnsupported, match=r"Two objects are called generators\.1"):
+        state.snapshot(tmp_path / "s", generators={1: torch.Generator(), "1": random.Random(1)})
+    for path in ("", "/", "a\0b", tmp_path / ("x" * 255)):
+        with pytest.raises(StateError, match="cannot be written"):
+            state.snapshot(path)
+        with pytest.raises(StateDamaged, match="cannot be read"):
+            state.restore(path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_of_bottomless_json_is_damaged(tmp_path):
+    header = b'{"__metadata__":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    (tmp_path / "s").write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(StateDamaged, match="no header of ours"):
+        state.inspect(tmp_path / "s")
+
+
+class Placed(torch.utils.data.Sampler):
+    """Knows its place, and gives out the very dictionary that it goes on writing to."""
+
+    def __init__(self):
+        self.place = {"at": 0}
+
+    def __iter__(self):
+        while self.place["at"] < len(DATA):
+            self.place["at"] += 1
+            yield self.place["at"] - 1
+        self.place["at"] = 0
+
+    def __len__(self):
+        return len(DATA)
+
+    def state_dict(self):
+        return self.place
+
+    def load_state_dict(self, state):
+        self.place = state
+
+
+def test_a_sampler_that_shares_its_state_with_its_user_goes_on(tmp_path):
+    first, again = loader(Placed()), loader(Placed())
+    iterator = iter(first)
+    next(iterator), next(iterator)
+    state.snapshot(tmp_path / "s", loader=first)
+    state.restore(tmp_path / "s", loader=again)
+    state.snapshot(tmp_path / "s", loader=again)
+    state.restore(tmp_path / "s", loader=again)
+    assert [batch.tolist() for batch in again] == [batch.tolist() for batch in iterator]
+
+
+def test_a_loader_in_use_goes_back_to_a_place_between_two_epochs(tmp_path):
+    for before in (0, 1):
+        first, used = loader(torch.utils.data.RandomSampler(DATA)), loader(torch.utils.data.RandomSampler(DATA))
+        for _ in range(before):
+            list(first)
+        next(iter(used))
+        state.snapshot(tmp_path / "s", loader=first)
+        expected = [batch.tolist() for batch in first]
+        state.restore(tmp_path / "s", loader=used)
+        assert used.epoch == before
+        assert [batch.tolist() for batch in used] == expected
+
+
+class Lazy(torch.utils.data.Sampler):
+    """Draws each index from the stream that the program draws from too."""
+
+    def __iter__(self):
+        yield from (random.randrange(len(DATA)) for _ in DATA)
+
+    def __len__(self):
+        return len(DATA)
+
+
+def test_batches_drawn_ahead_for_workers_are_the_same_or_it_is_an_error(tmp_path):
+    first, again = (loader(Lazy(), workers=1) for _ in range(2))
+    iterator = iter(first)
+    for _ in range(2):  # the first two were drawn at once, those after them between draws of the program
+        next(iterator)
+        random.random()
+    state.snapshot(tmp_path / "s", loader=first)
+    state.restore(tmp_path / "s", loader=again)
+    with pytest.raises(StateMismatch, match="batch 4 of this epoch has other indices than before"):
+        list(again)
