@@ -32,6 +32,9 @@ MAX_PER_STORAGE = 8
 CERTAIN = 3
 """Confidence of a pair tied by its data path, as the answer names isolated differences."""
 
+MAX_UPDATES = 16
+"""Operators in a row, of one window, that update the same storage."""
+
 _NEVER = np.iinfo(np.int64).max
 
 
@@ -145,18 +148,26 @@ class HarmlessDifferences:
     def _goes_on(self, row: Row, storage: int) -> bool:
         """The write updates, from its own content, a storage alive at the end whose earlier content both sides have: an average, say.
 
-        A storage that only one side ever had (a meter, a log) is that side's own affair.
+        A storage that only one side ever had (a meter, a log) is that side's own affair. One that is found freed only after the
+        program's last operator went with the program: what a function held is freed when it returns, and was its result until then.
         """
         window = self.timeline.flow(row.side, row.window).window
         if (
             window.tensor[row.row]
             or self.rows.pair_node(row) is not None
-            or self.timeline.ledgers[row.side].lifetimes.dead(window.storage[row.row : row.row + 1])[0] != _NEVER
+            or self.timeline.ledgers[row.side].lifetimes.dead(window.storage[row.row : row.row + 1])[0] <= _last_work(window)
         ):
             return False
-        own = [read for read in window.reads(int(window.event[row.row])).tolist() if window.storage[read] == storage]
-        before = [writer for read in own for writer in self.timeline.producers(Row(row.side, row.window, read))[0]]
-        return any(writer.window < row.window and not self.rows.is_missing(writer) for writer in before)
+        for _ in range(MAX_UPDATES):
+            own = [read for read in window.reads(int(window.event[row.row])).tolist() if window.storage[read] == storage]
+            before = [writer for read in own for writer in self.timeline.producers(Row(row.side, row.window, read))[0]]
+            if any(writer.window < row.window and not self.rows.is_missing(writer) for writer in before):
+                return True
+            earlier = [writer for writer in before if writer.window == row.window]
+            if not earlier:
+                return False
+            row = earlier[0]  # an update in several operators: scaled, then added to
+        return False
 
     def _unread_updates(self, number: int) -> None:
         """State written in the last window, after its last state boundary, that the other side does not have at all.
@@ -175,3 +186,8 @@ class HarmlessDifferences:
                         node = self.rows.pair_node(row) or self.rows.lone_node(row)
                         self.findings.unresolved.append(Harmless(node, window.text(int(window.slot[at])), True, SURE))
                         return
+
+
+def _last_work(window: Window) -> int:
+    """Number of a window's last operator."""
+    return int(window.seq[np.flatnonzero(window.comparable)[-1]])

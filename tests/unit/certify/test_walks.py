@@ -305,3 +305,24 @@ def test_a_log_inside_the_optimizer_is_no_update(both):
 
     verdict = both(log("g", 901), log("w", 902))
     assert verdict.pivot is None
+
+
+@pytest.mark.parametrize("lone", [True, False])
+def test_the_last_update_of_an_average_in_two_operators_is_missed_by_nobody(both, lone):
+    """Scaled, then added to, after the last optimizer step, by a function that returns: its memory is freed with the program."""
+
+    def twist(update):
+        def change(s: Script, place: str, t: T) -> None:
+            if place == "end":
+                mean = twist.mean = s.op("aten.clone.default", [t["w"]], (8, 8), 900, at="w.clone()") if s.window == 1 else twist.mean
+                mean = s.op("aten.mul_.Tensor", [mean], (8, 8), 901 + s.window, into=mean, at="mean.mul_(d)", line=20)
+                if update or s.window < 3:
+                    mean = s.op("aten.add_.Tensor", [mean, t["w"]], (8, 8), 920 + s.window, into=mean, at="mean.add_(w)", line=21)
+                twist.mean = mean
+                if s.window == 3:
+                    s.free(mean)
+
+        return change
+
+    verdict = both(twist(True), twist(not lone), steps=(3, 3))
+    assert (verdict.verdict, slugs(verdict)) == (("inconclusive", ["unresolved-difference"]) if lone else ("identical", []))
