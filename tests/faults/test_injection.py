@@ -33,10 +33,12 @@ def inject(folder: Path, *options: str) -> list[dict]:
 
 
 def wrong(records: list[dict]) -> list[tuple]:
-    """Faults answered otherwise than promised."""
-    return [(r["pair"], r["kind"], r["mark"], r["said"]) for r in records if r["mark"] not in {*ALLOWED, "void"}]
+    """Faults answered otherwise than promised; of a removed operator it is only promised that it is not called identical."""
+    more = {faults.REMOVE: {truth.LATE, truth.REFUSED}}
+    return [(r["pair"], r["kind"], r["mark"], r["said"]) for r in records if r["mark"] not in {*ALLOWED, *more.get(r["kind"], ()), "void"}]
 
 
+@pytest.mark.timeout(400)
 def test_a_fault_of_every_kind_is_found_where_it_was_put(tmp_path):
     records = inject(tmp_path, "--faults", "6", "--seed", "5", "--pairs", "ema-shadow-aliases-weights", "--modes", "verify")
     assert sorted(r["kind"] for r in records) == sorted(faults.KINDS)
@@ -70,12 +72,12 @@ def test_a_fault_that_did_something_and_is_called_identical_is_missed(tmp_path):
     fault = Fault(faults.FLIP, 0, 0, "aten.add.Tensor")
     said = {"verdict": "identical", "pivot": None, "reasons": []}
     for absorbed, mark in ((True, truth.ABSORBED), (False, truth.MISSED)):
-        case = truth.Case(fault, 0, 0, 0, tmp_path, tmp_path, absorbed, frozenset())
+        case = truth.Case(fault, 0, 0, (0,), tmp_path, tmp_path, absorbed, frozenset())
         assert truth.mark(case, said)[0] == mark
 
 
 def test_an_answer_before_the_fault_is_told_from_one_at_it(tmp_path):
-    case = truth.Case(Fault(faults.FLIP, 9, 9, "aten.add.Tensor"), 0, 9, 7, tmp_path, tmp_path, False, frozenset())
+    case = truth.Case(Fault(faults.FLIP, 9, 9, "aten.add.Tensor"), 0, 9, (7,), tmp_path, tmp_path, False, frozenset())
     for seq, mark in ((8, truth.EARLIER), (9, truth.EXACT)):
         pivot = {"rank": 0, "operator": "aten.add.Tensor", "origin": "operator", "seq": {"reference": seq - 2, "suspect": seq}}
         assert truth.mark(case, {"verdict": "diverged", "pivot": pivot, "reasons": []})[0] == mark

@@ -35,7 +35,7 @@ class Baseline:
         calls: Calls of each rank of the suspect.
         sites: Where faults can be put, by rank.
         testimony: What each rank of the suspect computed, as far as it computes the same twice.
-        counterparts: By rank, reference event by suspect event.
+        counterparts: By rank, reference events by suspect event.
     """
 
     reference: Path
@@ -43,7 +43,7 @@ class Baseline:
     calls: tuple[int, ...]
     sites: list[list[Site]]
     testimony: list[dict[str, Any]]
-    counterparts: list[dict[int, int]]
+    counterparts: list[dict[int, list[int]]]
 
 
 class NotIdentical(Exception):
@@ -174,8 +174,8 @@ class Campaign:
             for outcome, testimony in zip(outcomes, baseline.testimony, strict=True)
         )
         counterparts = baseline.counterparts[rank]
-        counterpart, paired = counterparts.get(fault.seq), frozenset(counterparts)
-        case = truth.Case(fault, rank, hit["placed"], counterpart, folder / "trace", baseline.plain, absorbed, paired)
+        own, paired = tuple(counterparts[fault.seq]), frozenset(counterparts)
+        case = truth.Case(fault, rank, hit["placed"], own, folder / "trace", baseline.plain, absorbed, paired)
 
         def judge() -> dict[str, Any]:
             given = truth.answer(baseline.reference, case.suspect)
@@ -194,7 +194,7 @@ class Campaign:
             "absorbed": absorbed,
             "fault": asdict(fault),
             "placed": case.placed,
-            "counterpart": case.counterpart,
+            "counterpart": own[0],
             "ended": hit["ended"],
         }
 

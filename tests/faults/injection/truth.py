@@ -82,16 +82,20 @@ class Events:
                     left = [piece for a, b in left for piece in ((a, min(b, start)), (max(a, end), b)) if piece[0] < piece[1]]
 
 
-def counterparts(reference: RankTrace, suspect: RankTrace) -> dict[int, int]:
-    """Reference event by suspect event, of an uninjected pair: those that read the same and gave the same."""
-    found: dict[int, int] = {}
+def counterparts(reference: RankTrace, suspect: RankTrace) -> dict[int, list[int]]:
+    """Reference events by suspect event, of an uninjected pair: those that read the same and gave the same.
+
+    A list operator stands for many.
+    """
+    found: dict[int, set[int]] = {}
     for step in Timeline(reference, suspect).steps():
         if step.aligned is not None:
             left = step.aligned.pairs[~(step.aligned.differs | step.aligned.reads_differ)]
             right = step.aligned.left[left]
             r, s = step.aligned.reference.window, step.aligned.suspect.window
-            found.update(zip(s.seq[right].tolist(), r.seq[left].tolist(), strict=True))
-    return found
+            for seq, other in zip(s.seq[right].tolist(), r.seq[left].tolist(), strict=True):
+                found.setdefault(seq, set()).add(other)
+    return {seq: sorted(others) for seq, others in found.items()}
 
 
 def answer(reference: Path, suspect: Path) -> dict[str, Any]:
@@ -110,7 +114,7 @@ class Case:
         fault: What was injected.
         rank: Where.
         placed: Event of the suspect that it hit (for a removed operator: the event that follows).
-        counterpart: That event in the reference, None when it has none.
+        counterparts: That event in the reference; several where the suspect does in one call what the reference does in many.
         suspect: Trace of the injected run.
         plain: Trace of the same program without the fault.
         absorbed: The two computed the same.
@@ -120,7 +124,7 @@ class Case:
     fault: Fault
     rank: int
     placed: int
-    counterpart: int | None
+    counterparts: tuple[int, ...]
     suspect: Path
     plain: Path
     absorbed: bool
@@ -147,10 +151,8 @@ def mark(case: Case, given: dict[str, Any]) -> tuple[str, str]:
 
 def _changed(case: Case, left: int | None, right: int | None) -> str:
     silent = case.fault.kind == faults.SILENT
-    if right is None:
-        if left == case.counterpart:
-            return EXPRESSION  # named, but as work that the suspect lacks
-        return EARLIER if left is not None and case.counterpart is not None and left < case.counterpart else LATE
+    if right is None:  # named as work that the suspect lacks
+        return EXPRESSION if left in case.counterparts else _before(case, left)
     if right < case.placed:
         return EARLIER
     if right == (_first_shown(case) if silent else case.placed):
@@ -164,13 +166,18 @@ def _changed(case: Case, left: int | None, right: int | None) -> str:
 
 def _removed(case: Case, left: int | None, right: int | None) -> str:
     """The operator itself, as work that the suspect lacks, or the first that reads what it should have written."""
-    if left is not None and left == case.counterpart:
+    if left in case.counterparts:
         return EXACT
-    if right is not None and right < case.placed:
-        return EARLIER
     if right is None:
-        return EARLIER if left is not None and case.counterpart is not None and left < case.counterpart else LATE
+        return _before(case, left)
+    if right < case.placed:
+        return EARLIER
     return CONSUMER if right + 1 in _consumers(case) else LATE
+
+
+def _before(case: Case, left: int | None) -> str:
+    """Whether a reference event stands before the fault's own."""
+    return EARLIER if left is not None and case.counterparts and left < min(case.counterparts) else LATE
 
 
 def _consumers(case: Case) -> set[int]:
@@ -199,16 +206,24 @@ def _told(case: Case, seq: int) -> set[int]:
 
 
 def _reached(case: Case) -> set[int]:
-    """Events that read the bytes the fault changed, in the plain run."""
+    """Events that read the bytes the fault changed, in the plain run, also through work that has no counterpart."""
     plain = _events(case.plain, case.rank)
-    start = case.fault.seq
-    event, silent = plain.by_seq[start], case.fault.kind == faults.SILENT
+    start, silent = case.fault.seq, case.fault.kind == faults.SILENT
+    event = plain.by_seq[start]
     rows = event.rows(written=not silent)
     path = "in." + case.fault.where.removeprefix("a.")
     rows = ([row for row in rows if event.window.text(int(event.window.slot[row])) == path] or rows) if silent else rows
-    window = event.window
-    found = {seq for row in rows for seq in plain.readers(int(window.storage[row]), int(window.lo[row]), int(window.hi[row]), start)}
-    return found | {start} if silent else found
+    found = {start} if silent else set()
+    waiting = [(event, rows, start)]
+    while waiting:
+        event, rows, after = waiting.pop()
+        window = event.window
+        for row in rows:
+            for seq in plain.readers(int(window.storage[row]), int(window.lo[row]), int(window.hi[row]), after):
+                if seq not in found and seq not in case.paired:
+                    waiting.append((plain.by_seq[seq], plain.by_seq[seq].rows(written=True), seq))
+                found.add(seq)
+    return found
 
 
 def _first_shown(case: Case) -> int:
