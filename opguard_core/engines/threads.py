@@ -11,9 +11,10 @@ from typing import Any
 import torch
 
 from opguard_core.engines.coverage import Coverage
-from opguard_core.engines.dispatch import BoundaryMode, DispatchEngine
+from opguard_core.engines.dispatch import DispatchEngine
 from opguard_core.engines.guard import Guard
 from opguard_core.engines.lanes import Lane, Lanes, role_of
+from opguard_core.engines.mode import BoundaryMode
 from opguard_core.engines.patches import Patches
 from opguard_core.engines.shims import Patch, own
 

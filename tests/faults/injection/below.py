@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from opguard_core.engines import dispatch, operators
+from opguard_core.engines import operators
+from opguard_core.engines.mode import BoundaryMode
 from opguard_core.engines.shims import own
 from tests.faults.injection import faults, memory
 from tests.faults.injection.faults import Fault, Site
@@ -50,7 +51,7 @@ class Injector:
 
     def install(self) -> None:
         """Stand where capture calls kernels and where it is called; before capture starts, for the rest of the process."""
-        mode, plan = dispatch.BoundaryMode, operators.OperatorPlan
+        mode, plan = BoundaryMode, operators.OperatorPlan
         inner, made = mode.__torch_dispatch__, plan.__init__
 
         def beside(mode_self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
