@@ -29,9 +29,8 @@ MAX_LOADERS = 8
 MAX_LOADS = 16
 MAX_POLICIES = 16
 WHOLE_FILE_BYTES = 1 << 30  # larger files are digested in samples
-_SAMPLES = 64
+_SAMPLES, _SAMPLE_BYTES = 64, 1 << 20
 _COMPILE_OPTIONS = ("backend", "dynamic", "fullgraph", "mode", "options")
-_SAMPLE_BYTES = 1 << 20
 
 
 class Witness:
@@ -44,8 +43,7 @@ class Witness:
     def __init__(self, facts: RankFacts) -> None:
         self._facts = facts
         self._loaders: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._num_loaders = 0
-        self._num_files = self._num_loads = 0
+        self._num_loaders = self._num_files = self._num_loads = 0
         self._policies: set[str] = set()
         self._compiled: set[str] = set()
         self._forward = self._updated = False
@@ -56,7 +54,7 @@ class Witness:
             return
         found = fact(lambda: autocast_policies(torch))
         for policy in found if isinstance(found, list) else ():
-            if policy not in self._policies and len(self._policies) < MAX_POLICIES:
+            if len(self._policies) < MAX_POLICIES:
                 self._policies.add(policy)
         if root and not self._forward:
             self._forward = True
@@ -71,7 +69,7 @@ class Witness:
         self._note("dtype", lambda: dtype_facts(optimizer))
         self._facts.late("first optimizer step")
 
-    def enter_loader(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def enter_loader(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A DataLoader makes an iterator; noted once for each loader, in the order of first use."""
         loader = args[0]
         if loader in self._loaders or self._num_loaders >= MAX_LOADERS:
@@ -80,7 +78,7 @@ class Witness:
         self._loaders.add(loader)
         self._note(f"loader.{number}", lambda: {f"loader.{number}.{key}": value for key, value in loader_facts(loader).items()})
 
-    def enter_compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def enter_compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """``torch.compile`` is called; each way to call it is noted once."""
         given = {name: kwargs[name] for name in _COMPILE_OPTIONS if kwargs.get(name) is not None}
         text = " ".join(f"{name}={_plain_text(value)}" for name, value in sorted(given.items())) or "as by default"
@@ -88,7 +86,7 @@ class Witness:
             self._compiled.add(text)
             self._facts.note({"compile.declared": sorted(self._compiled)})
 
-    def enter_file(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def enter_file(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """``torch.load`` or ``load_file`` is called with a path or a file. Cost: reads the file once, up to 1 GiB of it."""
         source = args[0] if args else kwargs.get("f", kwargs.get("filename"))
         if self._num_files < MAX_LOADS:
