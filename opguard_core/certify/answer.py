@@ -17,7 +17,6 @@ def to_dict(verdict: Verdict) -> dict[str, Any]:
         A JSON-ready mapping; the caller adds ``contract``, ``exit``, ``trace`` and ``seconds``.
     """
     return {
-        **({} if verdict.located is None else {"located": verdict.located}),
         "schema": SCHEMA,
         "verdict": verdict.verdict,
         "mode": verdict.mode,
@@ -31,6 +30,7 @@ def to_dict(verdict: Verdict) -> dict[str, Any]:
         "filters": verdict.filters,
         "reasons": [asdict(entry) for entry in verdict.reasons],
         "candidates": verdict.candidates,
+        **({} if verdict.located is None else {"located": verdict.located}),
     }
 
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
-from opguard_core.certify.describe import Describer
-from opguard_core.certify.findings import RankFindings
+from opguard_core.certify.describe import Describer, Judged
 from opguard_core.certify.root import RootWalk
 from opguard_core.certify.roots import Node
-from opguard_core.ids import SIDES
 
 MAX_CANDIDATES = 8
 UNRESOLVED = "unresolved-difference"
 WEAK = ("low-confidence", "auxiliary-output", "search-exhausted", "filtered-difference")
-
-Judged = list[tuple[RankFindings, Describer]]
 
 
 def candidates(judged: Judged) -> list[dict[str, Any]]:
@@ -36,14 +31,5 @@ def candidates(judged: Judged) -> list[dict[str, Any]]:
 
 
 def _entry(words: Describer, slug: str, node: Node, step: int, slot: str, origin: str) -> dict[str, Any]:
-    places = [words.place(at, node) for at in range(len(SIDES))]
-    return {
-        "reason": slug,
-        "rank": words.rank,
-        "step": step,
-        "operator": words.operator(1, node) or words.operator(0, node),
-        "slot": slot or RootWalk(words.timeline).output_slot(node),
-        "origin": origin,
-        "seq": {side: words.seq(at, node) for at, side in enumerate(SIDES)},
-        **{side: None if place is None else asdict(place) for side, place in zip(SIDES, places, strict=True)},
-    }
+    shown = slot or RootWalk(words.timeline).output_slot(node)
+    return {"reason": slug, "origin": origin, **words.boundary(node, step, shown)}

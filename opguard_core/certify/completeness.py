@@ -88,7 +88,10 @@ class Completeness:
             facts = [_plan(self.reference, left), _plan(self.suspect, right)]
             different = sorted(key for key in facts[0] if facts[0][key] != facts[1][key] and facts[0][key] and facts[1][key])
             if different:
-                detail = ", ".join(f"{key} {_shown(facts[0][key])} and {_shown(facts[1][key])}" for key in different)
+                detail = ", ".join(
+                    f"{key} {_shown(self.reference, key, facts[0][key])} and {_shown(self.suspect, key, facts[1][key])}"
+                    for key in different
+                )
                 reasons.append(reason("plan-mismatch", detail=detail))
                 break
         return reasons
@@ -173,27 +176,17 @@ def _plan(run: Run, rank: int) -> dict[str, Any]:
     manifest, launched = run.ranks[rank].manifest, run.manifest.extra
     return {
         "mode": manifest.mode,
-        "plan": _PlanHash(manifest.extra.get("plan_hash") or launched.get("plan_hash") or "", planned=launched.get("planned", True)),
+        "plan": manifest.extra.get("plan_hash") or launched.get("plan_hash") or "",
         "world size": manifest.world_size,
         "fingerprint definition": manifest.extra.get("fingerprint_definition"),
     }
 
 
-class _PlanHash(str):
-    """A plan's hash; without a plan file it is that of mode and steps alone."""
-
-    planned: bool
-
-    def __new__(cls, value: object, *, planned: object) -> _PlanHash:
-        made = super().__new__(cls, value)
-        made.planned = planned is not False
-        return made
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, _PlanHash):
-        return value[:12] if value.planned else "none"
-    return repr(value)
+def _shown(run: Run, fact: str, value: object) -> str:
+    """A fact of a run in a sentence; without a plan its hash is that of mode and steps alone, which says nothing."""
+    if fact != "plan":
+        return repr(value)
+    return "none" if run.manifest.extra.get("planned", True) is False else str(value)[:12]
 
 
 def _hidden_work(manifest: RankManifest, before: int | None = None) -> str:

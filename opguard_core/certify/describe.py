@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict
 from typing import Any
 
 from opguard_core.align.columns import PHASES, Window
 from opguard_core.align.steps import Steps
 from opguard_core.align.timeline import REFERENCE, SUSPECT, Timeline
+from opguard_core.certify.findings import RankFindings
 from opguard_core.certify.places import ChangedFiles, Places
 from opguard_core.certify.roots import Node, Root
 from opguard_core.certify.verdict import Pivot, Place, Sides
+from opguard_core.ids import SIDES
 
 
 class Describer:
@@ -51,6 +53,19 @@ class Describer:
         place = self.place(side, node) or self.place(1 - side, node)
         operator = self.operator(side, node) or self.operator(1 - side, node)
         return f"{operator} at {place.file}:{place.line}" if place is not None else operator
+
+    def boundary(self, node: Node, step: int, slot: str) -> dict[str, Any]:
+        """One slot of a node, as the answer names boundaries that are no pivot."""
+        return {"rank": self.rank, "step": step, "slot": slot, **self._sides(node)}
+
+    def _sides(self, node: Node) -> dict[str, Any]:
+        """Operator, event numbers and places of a node."""
+        places = [self.place(side, node) for side in (REFERENCE, SUSPECT)]
+        return {
+            "operator": self.operator(SUSPECT, node) or self.operator(REFERENCE, node),
+            "seq": {name: self.seq(side, node) for side, name in enumerate(SIDES)},
+            **{name: None if place is None else asdict(place) for name, place in zip(SIDES, places, strict=True)},
+        }
 
     def seq(self, side: int, node: Node) -> int | None:
         """Event number of one side of a node."""
@@ -117,16 +132,11 @@ class Describer:
         """Other boundaries to look at: whoever first reads the difference, and who wrote what was read."""
         near = []
         if root.consumer is not None and root.consumer != root.node:
-            near.append(self._neighbour("first-consumer", root.consumer))
-        near += [self._neighbour(what, node) for what, node in root.near]
-        near += [self._neighbour("consumer", node) for node in consumers if node not in (root.node, root.consumer)]
+            near.append({"what": "first-consumer", **self._sides(root.consumer)})
+        near += [{"what": what, **self._sides(node)} for what, node in root.near]
+        near += [{"what": "consumer", **self._sides(node)} for node in consumers if node not in (root.node, root.consumer)]
         return near
 
-    def _neighbour(self, what: str, node: Node) -> dict[str, Any]:
-        sides = {"reference": self.place(REFERENCE, node), "suspect": self.place(SUSPECT, node)}
-        return {
-            "what": what,
-            "operator": self.operator(SUSPECT, node) or self.operator(REFERENCE, node),
-            "seq": {"reference": self.seq(REFERENCE, node), "suspect": self.seq(SUSPECT, node)},
-            **{side: place if place is None else vars(replace(place)) for side, place in sides.items()},
-        }
+
+Judged = list[tuple[RankFindings, Describer]]
+"""What was found on each rank pair, and the words for it."""

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
-from opguard_core.certify.describe import Describer
+from opguard_core.certify.describe import Describer, Judged
 from opguard_core.certify.filters import MAX_SHARE, Filter
-from opguard_core.certify.findings import RankFindings
 from opguard_core.certify.reasons import reason
 from opguard_core.certify.tally import Hidden
 from opguard_core.certify.verdict import Reason
-from opguard_core.ids import SIDES
 
 MAX_PLACES = 8
 """Hidden boundaries shown per filter; all are counted."""
-
-Judged = list[tuple[RankFindings, Describer]]
 
 
 def listed(judged: Judged, rules: list[Filter]) -> list[dict[str, Any]]:
@@ -62,17 +57,4 @@ def _places(words: Describer, hidden: list[Hidden]) -> list[dict[str, Any]]:
     """Boundaries hidden, in order; the steps of a few cost one pass over the traces."""
     chosen = hidden[:MAX_PLACES]
     steps = words.steps([entry.node for entry in chosen])
-    places = []
-    for node, slot in chosen:
-        sides = [words.place(at, node) for at in range(len(SIDES))]
-        places.append(
-            {
-                "rank": words.rank,
-                "step": steps[node],
-                "operator": words.operator(1, node) or words.operator(0, node),
-                "slot": slot,
-                "seq": {side: words.seq(at, node) for at, side in enumerate(SIDES)},
-                **{side: None if place is None else asdict(place) for side, place in zip(SIDES, sides, strict=True)},
-            }
-        )
-    return places
+    return [words.boundary(node, steps[node], slot) for node, slot in chosen]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from opguard_core.align import slots
-from opguard_core.align.columns import COLLECTIVE, KINDS, OPTIMIZER_PHASE, READ, Flags, Ints
+from opguard_core.align.columns import COLLECTIVE, OPTIMIZER_PHASE, READ, Flags, Ints
 from opguard_core.align.timeline import REFERENCE, SUSPECT, Step, Timeline
 from opguard_core.certify.ambiguity import BY_POSITION, rivals
 from opguard_core.certify.draws import Draws
@@ -18,6 +18,7 @@ from opguard_core.certify.hiding import Hiding
 from opguard_core.certify.index import WindowIndex
 from opguard_core.certify.log_reads import is_other_reading
 from opguard_core.certify.matters import GUESS, READ_SINK, Matters, Spread
+from opguard_core.certify.prefix import count, note_state, orders
 from opguard_core.certify.root import RootWalk
 from opguard_core.certify.roots import Node, Root
 from opguard_core.certify.share import shares
@@ -30,8 +31,6 @@ MAX_STEPPED_OVER = 64
 
 MAX_STATE_WALKS = 64
 """Pieces of differing state that are followed to their roots."""
-
-_GAP = KINDS.index(Kind.GAP)
 
 
 class RankJudge:
@@ -96,7 +95,7 @@ class RankJudge:
         index = WindowIndex(aligned)
         self.walk.rows.adopt(step.number, index)
         state = compare_state(aligned)
-        self._note_state(step.number, state)
+        note_state(findings, step.number, state)
         ledgers = self.timeline.ledgers
         matters = Matters(index, state, (ledgers[REFERENCE].lifetimes, ledgers[SUSPECT].lifetimes), last_told(self.timeline, index))
         findings.shares.append(shares(aligned, index))
@@ -109,7 +108,7 @@ class RankJudge:
             self._conclude(roots)
         else:
             findings.weak += weak
-        self._count(step, index, roots[0].node if roots else None)
+        count(findings, self.walk.rows, step, index, roots[0].node if roots else None)
 
     def _conclude(self, roots: list[Root]) -> None:
         node = roots[0].node
@@ -289,19 +288,6 @@ class RankJudge:
             (hidden if self._hiding.hides(root.node, self.walk.shown_slots(root)) else kept).append(root)
         return kept, hidden
 
-    # -- counting ------------------------------------------------------------------------------------------------------
-
-    def _note_state(self, number: int, state: StateBoundary) -> None:
-        findings = self.findings
-        for side in (REFERENCE, SUSPECT):
-            if not state.present[side]:
-                findings.state_missing[side].append(number)
-        findings.state_slots += state.count_same()
-        findings.updates += state.count_same("param")
-        lone = state.reference_only.get("param", []), state.suspect_only.get("param", [])
-        if any(lone):
-            findings.state_unmatched.append((number, *lone))
-
     def _clock(self, root: Root) -> int:
         """When a root happens, for comparing ranks: collectives begun before it, twice, and one more for a collective's result.
 
@@ -317,34 +303,6 @@ class RankJudge:
                 found.append(2 * int(window.clock[event]) + int(window.kind[event] == COLLECTIVE))
         return min(found)
 
-    def _count(self, step: Step, index: WindowIndex, pivot: Node | None) -> None:
-        """Add a window to the equal prefix: all of it, or what stands before the pivot."""
-        aligned = index.aligned
-        findings = self.findings
-        outputs, reads = aligned.outputs, aligned.inputs
-        equal = ~aligned.differs
-        within = np.ones(len(aligned.pairs), bool)
-        if pivot is not None:
-            limit = self.walk.rows.order(pivot)
-            within = np.array([(step.number, order) < limit for order in _orders(index).tolist()], bool)
-        kept = equal & within
-        findings.prefix.pairs += int(kept.sum())
-        for matched in (outputs, reads):
-            part = kept[matched.pair] & matched.same & (matched.code != slots.UNKNOWN)
-            findings.prefix.tensors += int(part.sum())
-            findings.prefix.bytes += int(aligned.suspect.window.nbytes[matched.right[part]].sum())
-        is_read = aligned.reference.window.kind[aligned.pairs] == READ
-        findings.reads += int((is_read & within & ~aligned.reads_differ).sum())
-        for side, event in ((REFERENCE, pivot.left if pivot else None), (SUSPECT, pivot.right if pivot else None)):
-            window = index.window(side)
-            before = pivot is None or pivot.window == step.number
-            seq = int(window.seq[event]) if event is not None and before else int(window.seq[-1])
-            findings.last_seq[side] = seq
-            findings.gaps[side] += int(((window.kind == _GAP) & (window.seq <= seq)).sum())
-            table = step.suspect if side == SUSPECT else step.reference
-            assert table is not None
-            findings.dropped[side] += sum(min(last, seq) - first + 1 for first, last in table.dropped if first <= seq)
-
 
 def _has_content(step: Step) -> bool:
     """Something was recorded there; outside a capture window there is at most the marker of a run's begin or end."""
@@ -359,13 +317,6 @@ def _is_eve(step: Step) -> bool:
     return all(np.isin(table.events["kind"], [table.strings["kind"].code(kind) for kind in idle]).all() for table in tables)
 
 
-def _orders(index: WindowIndex) -> Ints:
-    """`WindowIndex.order` of all pairs."""
-    aligned = index.aligned
-    right = aligned.left[aligned.pairs]
-    return 2 * (np.arange(len(right)) + np.searchsorted(np.sort(right), right))
-
-
 def _candidates(index: WindowIndex) -> Ints:
     """Reference events of pairs that may show a difference, in an order that does not depend on the sides' names."""
     aligned = index.aligned
@@ -376,4 +327,4 @@ def _candidates(index: WindowIndex) -> Ints:
         leaving &= (kind == READ) | (kind == COLLECTIVE) | (window.phase[events] == OPTIMIZER_PHASE)
     raised = raising(aligned.reference.window, sides[0][1]) != raising(aligned.suspect.window, sides[1][1])
     at = np.flatnonzero(aligned.differs | (aligned.reads_differ & leaving) | raised)
-    return aligned.pairs[at[np.argsort(_orders(index)[at], kind="stable")]]
+    return aligned.pairs[at[np.argsort(orders(index)[at], kind="stable")]]

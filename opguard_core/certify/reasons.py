@@ -135,8 +135,10 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "Remove the filter and follow that difference.",
     ),
     "precision-policy": (
-        "{share:.0%} of the model's results have another precision on the other side: two precision policies, whose bits cannot agree. "
-        + "The place is the first cast, not the place of a bug.",
+        (
+            "{share:.0%} of the model's results have another precision on the other side: two precision policies, whose bits cannot agree. "
+            "The place is the first cast, not the place of a bug."
+        ),
         "Compare programs with the same precision (default dtype, autocast, casts of model and data), or expect this answer.",
     ),
     "unseeded": (

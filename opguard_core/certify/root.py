@@ -8,19 +8,18 @@ where nothing observed wrote them, or where one side does work the other lacks.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from opguard_core.align import slots
-from opguard_core.align.columns import MUT, PHASES, Window
+from opguard_core.align.columns import PHASES, Window
 from opguard_core.align.timeline import REFERENCE, SUSPECT, Row, Timeline
+from opguard_core.certify.lone import as_cast, takes_hold
 from opguard_core.certify.roots import Node, Root, merged
 from opguard_core.certify.standing import Rows
 from opguard_core.certify.unseen import doubts, is_state
 from opguard_core.ids import Origin
-
-_CASTS = ("_to_copy", "to", "type_as", "copy", "convert_element_type")
 
 MAX_NODES = 20_000
 """Events looked at in one walk; real ones end after a handful."""
@@ -109,22 +108,8 @@ class RootWalk:
         if not walk.roots:  # a circle: the same updates in another order
             first = min(walk.seen, key=self.rows.order)
             walk.roots.append(Root(first, Origin.STRUCTURE, self.output_slot(first), consumer=walk.seen[first]))
-        found = [self._named(root) for root in merged(list(dict.fromkeys(walk.roots)))]
+        found = [as_cast(self.timeline, root) for root in merged(list(dict.fromkeys(walk.roots)))]
         return sorted(found, key=lambda root: self.rows.order(root.node))
-
-    def _named(self, root: Root) -> Root:
-        """Work that one side does alone and that is nothing but a cast is a difference in precision."""
-        if root.origin != Origin.STRUCTURE or root.node.is_pair:
-            return root
-        side, event = root.node.one
-        window = self.timeline.flow(side, root.node.window).window
-        reads, made = window.reads(event), window.outputs(event)
-        if len(reads) != 1 or len(made) != 1 or window.shape[reads[0]] != window.shape[made[0]]:
-            return root
-        dtypes = [window.text(int(window.dtype[row])) for row in (reads[0], made[0])]
-        if window.text(int(window.op[event])) not in _CASTS or dtypes[0] == dtypes[1] or not all("float" in dtype for dtype in dtypes):
-            return root
-        return replace(root, origin=Origin.DTYPE, alternatives=(str(Origin.STRUCTURE),))
 
     # -- one pair ------------------------------------------------------------------------------------------------------
 
@@ -357,7 +342,7 @@ class RootWalk:
             if not self.rows.is_known(at):
                 missing += [producer for producer in self.timeline.producers(at)[0] if self.rows.is_missing(producer)]
         extra = Root(node, Origin.STRUCTURE, self.output_slot(node), consumer=source.consumer)
-        if self._takes_hold(node, source, missing):
+        if takes_hold(self.rows, node, source.rows[1 - side], missing):
             walk.roots.append(extra)
         elif missing:
             for producer in missing:
@@ -366,33 +351,3 @@ class RootWalk:
             walk.roots.append(extra)
         else:
             walk.roots.append(self._stale(walk, source))
-
-    def _takes_hold(self, node: Node, source: Source, missing: list[Row]) -> bool:
-        """An event of one side reads the very value the other side's consumer reads, or changes it in place."""
-        side, event = node.one
-        window = self.timeline.flow(side, node.window).window
-        theirs = source.rows[1 - side]
-        other = self.timeline.flow(theirs.side, theirs.window).window
-        reads = window.reads(event)
-        if other.known[theirs.row] and (window.known[reads] & (window.value[reads] == other.value[theirs.row])).any():
-            return True
-        written = window.outputs(event)
-        written = written[window.direction[written] == MUT]
-        unmade = {self._storage(row) for row in missing}
-        return any(
-            window.storage[row] not in unmade and self._was_made_before(Row(side, node.window, int(row)))
-            for row in written
-            if window.storage[row] >= 0
-        )
-
-    def _storage(self, row: Row) -> int:
-        return int(self.timeline.flow(row.side, row.window).window.storage[row.row])
-
-    def _was_made_before(self, row: Row) -> bool:
-        """A storage held something before this write: made by an earlier operator, or there when the window began."""
-        flow = self.timeline.flow(row.side, row.window)
-        before = next(flow.writes_before(row.row), None)
-        if before is not None:
-            return bool(flow.window.known[before])
-        storage = flow.window.storage[row.row : row.row + 1]
-        return bool(self.timeline.ledgers[row.side].lifetimes.born(storage)[0] < flow.window.seq[flow.window.event[row.row]])

@@ -7,7 +7,7 @@ from typing import Any
 from opguard_core.certify import caveats, filtered
 from opguard_core.certify.candidates import UNRESOLVED, WEAK, candidates
 from opguard_core.certify.completeness import Completeness
-from opguard_core.certify.describe import Describer
+from opguard_core.certify.describe import Describer, Judged
 from opguard_core.certify.filters import Filter
 from opguard_core.certify.findings import Harmless, RankFindings
 from opguard_core.certify.reasons import reason
@@ -17,8 +17,6 @@ from opguard_core.ids import Origin
 
 MAX_ISOLATED = 16
 DIGEST_BITS = 64
-
-Judged = list[tuple[RankFindings, Describer]]
 
 
 def summarise(judged: Judged, completeness: Completeness, rules: list[Filter]) -> Verdict:
