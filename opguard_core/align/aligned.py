@@ -177,16 +177,16 @@ def _held(pairing: Pairing, sure: Ints) -> Flags:
     partner = np.full(len(pairing.left), -1, np.int64)
     partner[sure] = pairing.left[sure]
     held = np.zeros(len(partner), bool)
-    lanes = pairing.lanes()
     r, s = pairing.reference.window, pairing.suspect.window
-    for lane in lanes:
+    for lane in pairing.lanes():
         here, there = np.flatnonzero(r.comparable & (r.lane == lane)), np.flatnonzero(s.comparable & (s.lane == lane))
         place = np.full(len(s), -1, np.int64)
         place[there] = np.arange(len(there))
-        at = np.where(partner[here] >= 0, place[partner[here]], -9)  # place among the suspect's events, by reference event
+        # Places among the suspect's events of the lane; two numbers for "none" that are no neighbours of any place.
+        sure_at = np.where(partner[here] >= 0, place[partner[here]], -9)
         own = pairing.left[here[1:-1]]
         own_at = np.where(own >= 0, place[own], -99)
-        held[here[1:-1]] = (at[:-2] == own_at - 1) & (at[2:] == own_at + 1)
+        held[here[1:-1]] = (sure_at[:-2] == own_at - 1) & (sure_at[2:] == own_at + 1)
     return held
 
 

@@ -49,7 +49,7 @@ class Gap:
         return len(self.left) * len(self.right)
 
     def from_anchor(self) -> Gap:
-        """The same gap, its events in the order in which they move away from the anchor that ties are to be broken towards."""
+        """The same gap; an open one backwards, so that its ties, too, go to the pair that stands last: next to the anchor."""
         return Gap(self.left[::-1], self.right[::-1], True) if self.open_end else self
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from opguard_core.align.aligned import Aligned, align
@@ -67,7 +68,7 @@ class Timeline:
         Raises:
             TraceFormatError: A trace holds what it must not.
 
-        Cost: one window of each side in memory, and `KEPT_WINDOWS` aligned ones.
+        Cost: one window of each side in memory (two at the beginning), and `KEPT_WINDOWS` aligned ones.
         """
         streams = [self._after_setup(side) for side in (REFERENCE, SUSPECT)]
         waiting = [next(stream, None) for stream in streams]
@@ -93,17 +94,12 @@ class Timeline:
         That stands in window 0, where the other side may have its first step; window numbers are in a row but for that jump.
         """
         windows = self.columns[side].iter_windows()
-        first, second = next(windows, None), next(windows, None)
-        if first is None:
-            return
-        kinds = first[1].kind
-        if second is not None and second[0].window > first[0].window + 1 and (kinds != _MARKER).any() and not (kinds == STATE).any():
-            self.ledgers[side].close(Dataflow(first[1]))
-            self.resumed[side] = second[0].window
-        else:
-            yield first
-        if second is not None:
-            yield second
+        waiting = deque(islice(windows, 2))
+        if len(waiting) == 2 and waiting[1][0].window > waiting[0][0].window + 1 and _is_setup(waiting[0][1]):
+            self.ledgers[side].close(Dataflow(waiting.popleft()[1]))
+            self.resumed[side] = waiting[0][0].window
+        while waiting:  # not held any longer than the consumer holds them
+            yield waiting.popleft()
         yield from windows
 
     def is_common(self, number: int) -> bool:
@@ -139,3 +135,8 @@ class Timeline:
         earlier, missing = self.ledgers[at.side].writes(int(flow.window.storage[at.row]), missing, at.window)
         found = [Row(at.side, at.window, row) for row in rows]
         return found + [Row(at.side, write.window, write.row) for write in earlier], bool(missing)
+
+
+def _is_setup(window: Window) -> bool:
+    """Something was done there, and no state was recorded at its end."""
+    return bool((window.kind != _MARKER).any() and not (window.kind == STATE).any())
