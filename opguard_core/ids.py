@@ -92,4 +92,5 @@ class Origin(Word):
 
 MODES = ("verify", "full", "trusted", "sentinel")
 SENTINEL = "sentinel"  # the mode that records no operator, only the state at the end of each step
+OPERATOR_MODES = tuple(mode for mode in MODES if mode != SENTINEL)
 VERDICTS = ("diverged", "identical", "inconclusive")

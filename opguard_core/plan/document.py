@@ -20,13 +20,13 @@ from typing import Any
 import orjson
 
 from opguard_core.errors import ConflictingOptions, PlanError, PlanMismatch
-from opguard_core.ids import MODES, Phase
+from opguard_core.ids import OPERATOR_MODES, Phase
 from opguard_core.trace.files import write_atomic
 
 PLAN_FORMAT = 1
 MAX_PLAN_BYTES = 256 * 1024 * 1024
 _MOST = 2**53 - 1
-PLANNED_MODES = tuple(mode for mode in MODES if mode != "sentinel")  # a sentinel trace has no operator boundaries to name
+PLANNED_MODES = OPERATOR_MODES  # a trace of another mode has no boundaries to name
 _HINT = "Make it again with `opguard-harness preflight --plan FILE`."
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from opguard_core.ids import SIDES
+from opguard_core.ids import OPERATOR_MODES, SIDES
 from opguard_core.preflight.work import Load, Measured
 
 EVENT_S, TENSOR_S, STATE_TENSOR_S, BYTE_S = 85e-6, 1e-6, 20e-6, 0.2e-9
@@ -21,8 +21,6 @@ EVENT_S, TENSOR_S, STATE_TENSOR_S, BYTE_S = 85e-6, 1e-6, 20e-6, 0.2e-9
 
 Source: fitted to all modes of the three programs of `tests/benchmarks/preflight.py`, on the CPU of RESULTS.md.
 """
-
-READ_MODES = ("verify", "full", "trusted")
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ class Disk:
 def work_s(load: Load, mode: str) -> float:
     """Seconds that observing one step adds in a mode, by the weights alone."""
     work = STATE_TENSOR_S * load.state_tensors + BYTE_S * load.state_bytes
-    if mode in READ_MODES:
+    if mode in OPERATOR_MODES:
         work += EVENT_S * load.events + TENSOR_S * load.tensors[mode] + BYTE_S * load.read_bytes[mode]
     return work
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from opguard_core.ids import Direction, Kind, Status
+from opguard_core.ids import OPERATOR_MODES, Direction, Kind, Status
 from opguard_core.plan.allowlist import TRUSTED
 from opguard_core.preflight.sites import is_step_end
 from opguard_core.trace.columns import StringTables
@@ -24,12 +24,11 @@ from opguard_core.trace.window import WindowTable
 
 Flags = NDArray[np.bool_]
 _TRUSTED = frozenset(name.replace("::", ".") for name in TRUSTED)
-_READ_MODES = ("verify", "full", "trusted")
 
 
 @dataclass(frozen=True)
 class Load:
-    """What an observed step does, summed over its ranks' slowest.
+    """What an observed step does, on the rank that has the most boundaries.
 
     Attributes:
         events: Boundaries of one step.
@@ -199,8 +198,8 @@ def _load(rank: _Rank) -> Load:
 
     return Load(
         median(rank.events),
-        {mode: median([counts[mode] for counts in rank.tensors]) for mode in _READ_MODES},
-        {mode: median([counts[mode] for counts in rank.read_bytes]) for mode in _READ_MODES},
+        {mode: median([counts[mode] for counts in rank.tensors]) for mode in OPERATOR_MODES},
+        {mode: median([counts[mode] for counts in rank.read_bytes]) for mode in OPERATOR_MODES},
         median([tensors for tensors, _ in rank.state]),
         median([nbytes for _, nbytes in rank.state]),
     )

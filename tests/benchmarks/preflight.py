@@ -18,12 +18,12 @@ from pathlib import Path
 
 import numpy as np
 
+from opguard_core.ids import MODES, OPERATOR_MODES
 from opguard_core.plan.command import launch_argv
-from opguard_core.preflight.estimate import BYTE_S, EVENT_S, READ_MODES, STATE_TENSOR_S, TENSOR_S, mode_costs
+from opguard_core.preflight.estimate import BYTE_S, EVENT_S, STATE_TENSOR_S, TENSOR_S, mode_costs
 from opguard_core.preflight.work import Measured, measure
 from opguard_core.trace.reader import Run
 
-MODES = (*READ_MODES, "sentinel")
 PROGRAM = """
 import itertools, torch
 from torch import nn
@@ -82,7 +82,7 @@ def one_program(
         rows.append(f"| {name} | {mode} | {ratios[mode]:.2f}x | {estimate} | {disk} |")
         load, added = full.load, statistics.median((side.observed_s or 0.0) - (side.bare_s or 0.0) for side in sides[mode])
         work = [0.0, 0.0, load.state_tensors, load.state_bytes]
-        if mode in READ_MODES:
+        if mode in OPERATOR_MODES:
             work = [load.events, load.tensors[mode], load.state_tensors, load.read_bytes[mode] + load.state_bytes]
         fits.append((work, added))
     return rows, fits
