@@ -27,7 +27,7 @@ def call(
     tool = find(name)
     try:
         given = json.loads(sys.stdin.read() if arguments == "-" else arguments)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidArguments(f"The arguments of {tool.name} are not JSON: {error}.") from error
     text = dumps(tool.run(parse_arguments(tool, given)))
     if len(text) > ANSWER_LIMIT_CHARS:

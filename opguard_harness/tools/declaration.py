@@ -162,7 +162,11 @@ def parse_arguments(tool: Tool, given: Any) -> Any:
     except ValidationError as error:
         said = "; ".join(_reading(item, names) for item in error.errors(include_url=False)[:5])
         raise InvalidArguments(f"{tool.name}: {said}.") from error
-    return tool.arguments(**{name: getattr(model, name) for name in names})
+    values = {name: getattr(model, name) for name in names}
+    for name, value in values.items():
+        if any(isinstance(item, str) and "\0" in item for item in (value if isinstance(value, list) else [value])):
+            raise InvalidArguments(f"{tool.name}: {name}: it has a NUL character, which no path and no command line can have.")
+    return tool.arguments(**values)
 
 
 def _reading(item: Any, names: list[str]) -> str:

@@ -32,6 +32,15 @@ def filter_path(name: str) -> Path:
     return Path(name).expanduser().absolute() if name else state_dir() / "filters.json"
 
 
+def filters_named(name: str) -> tuple[Filter, ...]:
+    """The filters of the file that a comparison names; none if it names no file.
+
+    Raises:
+        FiltersDamaged: The file is missing, unreadable or not what we wrote.
+    """
+    return tuple(read_filters(filter_path(name), required=True)) if name else ()
+
+
 def read_filters(path: Path, *, required: bool = False) -> list[Filter]:
     """The filters of a file, by id; none where there is no file.
 
@@ -114,6 +123,7 @@ def _change(path: Path, change: Callable[[list[Filter]], list[Filter]]) -> bool:
     """Read, change and write while nobody else does; returns whether anything changed."""
     if path.parent == state_dir():
         private_dir(path.parent)
+    path = path.resolve()  # a link stays a link: what it leads to is changed
     with _locked(path):
         before = read_filters(path)
         after = sorted(change(before), key=lambda rule: rule.id)
@@ -136,14 +146,23 @@ def _locked(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of which no key is said twice: the first would be lost without a word."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"one object has {next(name for name in names if names.count(name) > 1)[:40]!r} twice")
+    return found
+
+
 def _parse(path: Path, data: bytes) -> list[Filter]:
     try:
-        document: Any = json.loads(data)
+        document: Any = json.loads(data, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise FiltersDamaged(f"{path} is not JSON: {error}.") from error
     if not isinstance(document, dict) or not isinstance(document.get("filters"), list):
         raise FiltersDamaged(f'{path} is no filter file: expected an object {{"format": {FORMAT}, "filters": [...]}}.')
-    if document.get("format") != FORMAT or isinstance(document.get("format"), bool):
+    if document.get("format") != FORMAT or type(document["format"]) is not int:
         found = str(document.get("format"))[:40]
         raise FiltersDamaged(f"{path} has format {found}; this release reads {FORMAT}.", hint="Use the release that wrote it.")
     if document.keys() - {"format", "filters"} or len(document["filters"]) > MAX_FILTERS:

@@ -1,7 +1,7 @@
 # ruff: noqa: E402  (torch may be missing)
 """What a checkpoint easily loses without a word: it comes back, or the snapshot is refused before anything changes."""
 
-import random
+import random  # noqa: TID251  the programs under test use it
 
 import pytest
 

@@ -38,6 +38,8 @@ def test_every_declaration_is_whole(tool):
         ("list_runs", {"limit": "3"}, "limit: "),
         ("list_runs", {"limit": 0}, "greater than or equal to 1"),
         ("list_runs", [], "JSON object"),
+        ("list_filters", {"filters": "a\0b"}, "filters: it has a NUL character"),
+        ("run_guarded", {"folder": "a", "command": ["python", "\0"]}, "command: it has a NUL character"),
         ("show_source", {"run": "x"}, "file: "),
         ("run_guarded", {"folder": "x", "command": []}, "command: "),
         ("run_guarded", {"folder": "x", "mode": "telescope"}, "mode: "),

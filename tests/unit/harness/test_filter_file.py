@@ -85,12 +85,14 @@ def _document(**changes):
         (b'{"filters": {}}', "no filter file"),
         (_document(format=FORMAT + 1), "has format 2; this release reads 1"),
         (_document(format=True), "has format True"),
+        (_document(format=1.0), r"has format 1\.0"),
         (_document(format=None), "has format None"),
         (_document(colour="red"), "keys beside"),
         (_document(filters=[made().as_dict()] * 2), "Two filters"),
         (_document(filters=[{**made().as_dict(), "suspect": None}]), "names no place"),
         (_document(filters=[{**made().as_dict(), "reason": ""}]), "gives no reason"),
         (_document(filters=[3]), "not int"),
+        (_document()[:-1] + b', "filters": []}', "has 'filters' twice"),
         (b" " * (MAX_BYTES + 1), "larger than"),
     ],
 )
@@ -101,6 +103,16 @@ def test_a_damaged_file_is_a_clear_error_and_stays_as_it_is(path, data, said):
             attempt()
         assert str(path) in caught.value.message
     assert path.read_bytes() == data
+
+
+def test_a_link_stays_a_link_and_its_target_changes(path):
+    link = path.with_name("link.json")
+    link.symlink_to(path.name)
+    add_filter(link, made())
+    add_filter(path, made("out.1"))
+    remove_filter(link, made().id)
+    assert link.is_symlink()
+    assert read_filters(link) == read_filters(path) == [made("out.1")]
 
 
 def test_a_folder_is_no_filter_file(tmp_path):
