@@ -92,7 +92,9 @@ def filter_of(answer: dict[str, Any], evidence: list[str], slot: str, reason: st
         raise FilterInvalid(f"The evidence shows two operators: {' and '.join(item.operator for item in cited)}.", hint="Name one side.")
     for item in cited:
         if slot not in item.slots:
-            raise FilterInvalid(f"{item.operator} at {item.uri} has no slot {slot[:80]!r}; it has {', '.join(item.slots[:_NAMED]) or 'none'}.")
+            raise FilterInvalid(
+                f"{item.operator} at {item.uri} has no slot {slot[:80]!r}; it has {', '.join(item.slots[:_NAMED]) or 'none'}."
+            )
         if item.place is None:
             raise FilterInvalid(f"No source place was recorded for {item.uri}, so no filter can name it.")
     return parse_filter(
