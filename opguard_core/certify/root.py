@@ -319,9 +319,16 @@ class RootWalk:
         return Root(node, Origin.PERMUTATION if permuted else Origin.STRUCTURE, source.slot, (), walk.seen.get(node), near)
 
     def _unstored(self, producers: Producers) -> Node | None:
-        """State whose values both sides computed: the pair whose result only one of them stored, which is the later writer's."""
-        found = [node for rows in producers for row in rows[:1] if (node := self.rows.pair_node(row)) is not None]
-        return max(found, key=self.rows.order, default=None)
+        """State whose values both sides know: the later of its two writers, as a pair whose result only one side stored if it is one.
+
+        A later writer without a partner is work that the other side lacks (a copy of what both sides have), not the earlier one's.
+        """
+        writers = [row for rows in producers for row in rows[:1]]
+        found = [self.rows.pair_node(row) for row in writers]
+        if not any(found):
+            return None
+        nodes = [node or self.rows.lone_node(row) for node, row in zip(found, writers, strict=True)]
+        return max(nodes, key=self.rows.order)
 
     def _producer_nodes(self, producers: Producers) -> tuple[tuple[str, Node], ...]:
         return tuple(("producer", self.rows.lone_node(row)) for rows in producers for row in rows[:1])

@@ -242,6 +242,30 @@ def test_state_that_differs_long_before_an_operator_shows_it_comes_first(both):
     assert (never_read.verdict, never_read.pivot.suspect.text) == ("diverged", "step + 1")
 
 
+@pytest.mark.parametrize("lacking", ["suspect", "reference"])
+def test_a_copy_into_state_that_one_side_lacks_is_the_place_and_not_the_earlier_writer(lacking):
+    """An average takes over a statistic that both sides have; where that copy is missing, it keeps what it was made from."""
+
+    def train(copies):
+        s = Script()
+        w, made = s.given((8, 8), 2, name="param:w"), s.given((8,), 3)
+        mean = s.op("aten.clone.default", [made], (8,), at="deepcopy(model)", line=2, name="buffer:ema.mean")
+        for step in range(3):
+            h = s.op("aten.mm.default", [s.given((4, 8), 100 + step), w], (4, 8), at="x @ self.w", line=3)
+            statistic = s.op("aten.mean.dim", [h], (8,), at="h.mean(0)", line=4)
+            s.read(s.op("aten.sum.default", [h], (), at="h.sum()", line=6), line=7)
+            if copies:
+                mean = s.op("aten.copy_.default", [mean, statistic], (8,), statistic.held, into=mean, at="mean.copy_(new)", line=8)
+            s.state(param__w=w, buffer__mean=mean)
+            s.update()
+        return s.close()
+
+    verdict = compare(train(lacking == "suspect"), train(lacking == "reference"))
+    assert (verdict.verdict, verdict.pivot.step, verdict.pivot.origin) == ("diverged", 0, "structure")
+    assert getattr(verdict.pivot, lacking) is None
+    assert (verdict.pivot.suspect or verdict.pivot.reference).text == "mean.copy_(new)"
+
+
 def test_logs_of_different_quantities_at_one_place_are_no_difference(both):
     """A helper that prints whatever it is given: the place alone does not make two reads the same."""
 
