@@ -9,6 +9,7 @@ import pytest
 
 from opguard_core.certify.compare import compare
 from opguard_core.certify.verdict import Verdict
+from tests.support.memory import MemoryTrace
 from tests.support.script import Script, Tensor
 
 Twist = Callable[[Script, str, dict[str, Tensor]], None]
@@ -46,6 +47,20 @@ def train(s: Script, *, steps: int = 2, twist: Twist | None = None) -> None:
         at("tail")
         ema = t["ema"] = s.op("aten.lerp_.Scalar", [t["ema"], w], (8, 8), into=t["ema"], at="ema.lerp_(w, 0.1)", line=10, phase="data")
         at("end")
+
+
+def traced(twist: Twist | None = None, *, steps: int = 2, ended: str = "exit", rank: int = 0, **options: Any) -> MemoryTrace:
+    """One rank, with what a writer would not do on purpose: ``torn``, ``dropped``; the rest closes the script."""
+    script = Script(rank=rank)
+    train(script, steps=steps, twist=twist)
+    broken = {name: options.pop(name) for name in ("torn", "dropped") if name in options}
+    script.close(ended=ended, **options)
+    return MemoryTrace(script.writer, script.writer.manifest, **broken)
+
+
+def slugs(verdict: Verdict) -> list[str]:
+    """The reasons of a verdict, in short."""
+    return [reason.slug for reason in verdict.reasons]
 
 
 @pytest.fixture

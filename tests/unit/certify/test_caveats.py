@@ -6,7 +6,7 @@ from opguard_core.certify.compare import compare
 from opguard_core.trace.manifest import RankManifest
 from tests.support.memory import MemoryTrace, memory_run
 from tests.support.script import Held, Script
-from tests.unit.certify.conftest import train
+from tests.unit.certify.conftest import slugs, train
 from tests.unit.certify.test_origins import clone, in_step
 
 TREE = {"source.tree": {"sha256": "ab", "num_files": 1}, "run.argv": ["python", "train.py"]}
@@ -20,10 +20,6 @@ def run(twist=None, **contract):
     assert isinstance(script.writer.manifest, RankManifest)
     script.writer.manifest.contract.update(contract)
     return memory_run([MemoryTrace(script.writer, script.writer.manifest)])
-
-
-def slugs(verdict):
-    return [reason.slug for reason in verdict.reasons]
 
 
 def reseeded(state):

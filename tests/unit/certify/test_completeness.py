@@ -1,13 +1,11 @@
 """What was not there to be compared forbids `identical`, in the last window and in programs without an optimizer as well."""
 
+from opguard_core.certify import completeness
 from opguard_core.certify.compare import compare
 from tests.support.memory import MemoryTrace, memory_run
 from tests.support.script import Script
-from tests.unit.certify.conftest import train
-
-
-def slugs(verdict):
-    return [reason.slug for reason in verdict.reasons]
+from tests.unit.certify.conftest import slugs, train
+from tests.unit.certify.test_origins import T, in_step
 
 
 def chain(operator, count=30):
@@ -109,3 +107,29 @@ def test_two_sides_that_end_by_an_error_are_not_identical():
     for ended in ("exception", "signal"):
         verdict = compare(run(ended), run(ended))
         assert (verdict.verdict, slugs(verdict)) == ("inconclusive", ["ended-early", "ended-early"])
+
+
+def test_nothing_in_common_is_no_verdict():
+    def only(operator):
+        script = Script()
+        script.op(operator, [], (4,), sum(operator.encode()))
+        return script.close()
+
+    verdict = compare(only("aten.sin.default"), only("aten.cos.default"))
+    assert verdict.verdict == "inconclusive"
+    assert "nothing-compared" in slugs(verdict)
+
+
+def test_too_few_results_with_a_counterpart(both, monkeypatch):
+    monkeypatch.setattr(completeness, "ENOUGH_RESULTS", 4)
+
+    def twist(word):
+        def change(s: Script, t: T) -> None:
+            for at in range(20):
+                s.op(f"aten.op{word}{at}.default", [t["x"]], (4, 8), word * 100 + at, at=f"noise{word}()")
+
+        return in_step(0, "after mm", change)
+
+    verdict = both(twist(1), twist(2))
+    assert (verdict.verdict, slugs(verdict)) == ("inconclusive", ["low-coverage"])
+    assert verdict.compared["accounted_share"]["suspect"] < 0.6

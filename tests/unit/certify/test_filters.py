@@ -9,6 +9,7 @@ from opguard_core.certify.filters import Filter, Site, parse_filters
 from opguard_core.certify.root import RootWalk
 from opguard_core.errors import FilterInvalid
 from tests.support.script import Held
+from tests.unit.certify.conftest import slugs
 from tests.unit.certify.test_origins import clone, in_step
 
 SIDES = clone(), clone(Held(9))
@@ -42,10 +43,6 @@ def kept_aside(content, *, more=(), name="", read=True, at="aside(x)", line=50):
             s.free(aside)
 
     return in_step(1, "after mm", change)
-
-
-def slugs(verdict):
-    return [reason.slug for reason in verdict.reasons]
 
 
 def counts(verdict, key="hits"):
