@@ -105,6 +105,7 @@ def compare_sentinels(reference: Run, suspect: Run, ranks: RankPairs, conflicts:
         verdict,
         verdict="inconclusive" if reasons else "identical",
         mode=SENTINEL,
+        scope={key: value for key, value in verdict.scope.items() if key != "limit" or not reasons},
         reasons=list(dict.fromkeys(reasons)),
         compared={**verdict.compared, **_compared(found)},
         located=located,

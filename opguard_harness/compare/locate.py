@@ -38,9 +38,14 @@ def locate(answer: dict[str, Any], replayer: Replayer | None) -> dict[str, Any]:
 
 def _explained(answer: dict[str, Any], located: dict[str, Any]) -> dict[str, Any]:
     """The layout of the state explains its order, as the operators of the first step show."""
-    rest = [entry for entry in answer["reasons"] if entry["slug"] != located["why"]]
+    from opguard_core.certify.caveats import LIMITS  # readers of traces cost a second to import
+
     compared = {**answer["compared"], "state_order": "another layout, as the replay of the first step shows"}
-    return {**answer, "verdict": "inconclusive" if rest else "identical", "reasons": rest, "compared": compared, "located": located}
+    rest = [entry for entry in answer["reasons"] if entry["slug"] != located["why"]]
+    told = {**answer, "reasons": rest, "compared": compared, "located": located}
+    if rest:
+        return told
+    return {**told, "verdict": "identical", "scope": {**answer["scope"], "limit": LIMITS[answer["scope"]["determinism"]]}}
 
 
 def _not_reproduced(answer: dict[str, Any], located: dict[str, Any], found: Replay) -> dict[str, Any]:

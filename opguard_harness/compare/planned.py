@@ -151,9 +151,8 @@ def add_plan(answer: dict[str, Any], plan: Plan | None, runs: Sequence[SideRun],
         from opguard_core.certify.reasons import reason
 
         detail = ", ".join(f"the {side}'s trace has plan {found[:12] or 'unknown'}, not {plan.hash[:12]}" for side, found in others.items())
-        why = reason("plan-mismatch", detail=detail)
-        answer["reasons"].insert(0, {"slug": why.slug, "text": why.text, "fix": why.fix})
-        answer["verdict"] = "inconclusive"
+        answer["reasons"].insert(0, vars(reason("plan-mismatch", detail=detail)))
+        answer.update(verdict="inconclusive", pivot=None)
 
 
 def recorded_hash(trace: Path) -> str:

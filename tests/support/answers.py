@@ -49,7 +49,7 @@ def answer(verdict: str, **changes: Any) -> dict[str, Any]:
         "schema": 1,
         "verdict": verdict,
         "mode": "verify",
-        "scope": {},
+        "scope": {"determinism": "cross-stack"},
         "pivot": pivot() if verdict == "diverged" else None,
         "isolated": [],
         "rank_firsts": [],

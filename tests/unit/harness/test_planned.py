@@ -108,9 +108,9 @@ def test_an_answer_says_what_became_of_the_sites_on_both_sides(runs):
 
 
 def test_two_sides_that_agree_on_another_plan_give_no_verdict_under_this_one(runs):
-    answer = {"verdict": "identical", "reasons": []}
+    answer = {"verdict": "diverged", "pivot": {"step": 3}, "reasons": []}
     add_plan(answer, Plan("verify", None, False, ()), runs("f" * 64, "f" * 64), Silent())
-    assert answer["verdict"] == "inconclusive"
+    assert (answer["verdict"], answer["pivot"]) == ("inconclusive", None)
     assert answer["reasons"][0]["slug"] == "plan-mismatch"
     assert "reference" in answer["reasons"][0]["text"]
 

@@ -142,6 +142,7 @@ def test_an_order_that_the_first_step_explains_is_identical_and_says_how(replaye
     found = checked(locate(sentinel(step=0, why="state-reordered"), tool))
     assert (found["verdict"], asked[0][1]) == ("identical", (0, 1))
     assert "another layout" in found["compared"]["state_order"]
+    assert "a bug that both sides have" in found["scope"]["limit"]
 
 
 def test_traces_cannot_be_replayed_and_the_answer_stays(replayer, tmp_path):
