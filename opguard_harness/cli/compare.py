@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
 from opguard_harness.answer.plain import dumps
 from opguard_harness.cli.outcome import Outcome
-
-if TYPE_CHECKING:
-    from opguard_core.certify.filters import Filter
 
 HELP = """Run the same command in both folders under observation and say where they first differ.
 
@@ -54,6 +50,7 @@ def compare(
     from opguard_harness.compare.request import CompareRequest, named_sides, steps_of
     from opguard_harness.report.progress import Progress
     from opguard_harness.report.short import short_answer
+    from opguard_harness.workspace.filter_file import filters_named
 
     sides = named_sides(
         reference,
@@ -76,16 +73,7 @@ def compare(
         argv=tuple(argv) if argv else None,
         out=Path(out) if out else None,
         narrow=narrow,
-        filters=_filters(filters),
+        filters=filters_named(filters),
     )
     answer = pipeline.compare(request, Progress())
     return Outcome(dumps(answer) if as_json else "\n".join(short_answer(answer)), verdict=answer["verdict"])
-
-
-def _filters(name: str) -> tuple[Filter, ...]:
-    """The filters of the file that was named; read before anything runs."""
-    if not name:
-        return ()
-    from opguard_harness.workspace.filter_file import filter_path, read_filters
-
-    return tuple(read_filters(filter_path(name), required=True))

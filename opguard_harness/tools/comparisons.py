@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opguard_core.ids import SIDES
 from opguard_harness.tools.budget import first_fitting, within
 from opguard_harness.tools.declaration import Evidence, Next, Result, Tool, argument
-
-if TYPE_CHECKING:
-    from opguard_core.certify.filters import Filter
 
 _LIST_SHOWN = 16
 _LIST_CHARS = 8_000
@@ -42,11 +39,12 @@ def align(arguments: AlignArguments) -> AlignResult:
     from opguard_harness.compare.pipeline import compare
     from opguard_harness.compare.request import CompareRequest, SideRequest
     from opguard_harness.report.progress import Silent
+    from opguard_harness.workspace.filter_file import filters_named
     from opguard_harness.workspace.stored import new_comparison, trace_of
 
     out = new_comparison()
     sides = SideRequest(trace_of(arguments.reference)), SideRequest(trace_of(arguments.suspect))
-    request = CompareRequest(*sides, out=out, filters=_filters(arguments.filters))
+    request = CompareRequest(*sides, out=out, filters=filters_named(arguments.filters))
     answer = compare(request, Silent())
     prefix = answer["prefix"]
     summary = f"{answer['verdict']}: {prefix['pairs']} pairs of boundaries are equal before the first difference that matters."
@@ -62,15 +60,6 @@ def align(arguments: AlignArguments) -> AlignResult:
         reasons=within(answer["reasons"], _LIST_CHARS),
         next=[Next("first_difference", {"comparison": out.name}, "where they part, with both sources")],
     )
-
-
-def _filters(name: str) -> tuple[Filter, ...]:
-    """The filters of a named file."""
-    if not name:
-        return ()
-    from opguard_harness.workspace.filter_file import filter_path, read_filters
-
-    return tuple(read_filters(filter_path(name), required=True))
 
 
 def _counted(compared: dict[str, Any]) -> dict[str, Any]:
