@@ -70,6 +70,14 @@ def precision(found: RankFindings) -> list[Reason]:
     return [reason("precision-policy", share=share.recast / share.floating)]
 
 
+def futures(findings: list[RankFindings]) -> list[Reason]:
+    """Everything is equal so far, and the next draw will not be: generators ended in different states."""
+    apart = {name: found.rank for found in reversed(findings) for name in found.drawn_apart}
+    if not apart:
+        return []
+    return [reason("generators-apart", names=", ".join(f"{name} on rank {rank}" for name, rank in sorted(apart.items())))]
+
+
 def reproducibility(completeness: Completeness, origin: str) -> list[Reason]:
     """The sides differ because generators were not seeded, or because one program does not agree with itself.
 

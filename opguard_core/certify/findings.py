@@ -84,6 +84,7 @@ class RankFindings:
         state_slots: State slots compared equal.
         state_missing: Windows without a state boundary, by side.
         state_unmatched: Windows at whose end only one side has some parameters: (window, reference names, suspect names).
+        drawn_apart: Generators of torch that both sides have in different states at the end of the last window compared.
         gaps: Gap events in front of the pivot, by side.
         dropped: Records lost in front of the pivot, by side.
         last_seq: Event of the pivot, or the last one looked at, by side.
@@ -114,6 +115,7 @@ class RankFindings:
     state_slots: int = 0
     state_missing: tuple[list[int], list[int]] = field(default_factory=lambda: ([], []))
     state_unmatched: list[tuple[int, list[str], list[str]]] = field(default_factory=list)
+    drawn_apart: list[str] = field(default_factory=list)
     gaps: list[int] = field(default_factory=lambda: [0, 0])
     dropped: list[int] = field(default_factory=lambda: [0, 0])
     last_seq: list[int] = field(default_factory=lambda: [0, 0])

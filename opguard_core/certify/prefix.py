@@ -25,6 +25,7 @@ def note_state(findings: RankFindings, number: int, state: StateBoundary) -> Non
     findings.state_slots += state.count_same()
     findings.updates += state.count_same("param")
     lone = state.reference_only.get("param", []), state.suspect_only.get("param", [])
+    findings.drawn_apart = state.drawn_apart  # of the last window that is compared
     if any(lone):
         findings.state_unmatched.append((number, *lone))
 

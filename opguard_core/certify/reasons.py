@@ -145,6 +145,13 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "The default generator of torch has another seed on each side ({reference} and {suspect}), so what is drawn from it differs.",
         "Call torch.manual_seed with the same number on both sides, and seed `random`, numpy and loader workers where they are used.",
     ),
+    "generators-apart": (
+        (
+            "Nothing that was compared differs, but generators of torch ended in different states ({names}): one side drew more, or was "
+            "seeded otherwise, and nothing read what it drew. What is drawn from them next will differ."
+        ),
+        "Run more steps if the training draws from them; otherwise look for the extra draw with `--mode verify`.",
+    ),
     "runs-differ": (
         "Both sides are the same program with the same settings, as far as those were recorded, and it does not agree with itself: {what}.",
         "{hint}",

@@ -21,6 +21,8 @@ Key = Callable[[int], Hashable]
 COUNTED = ("param", "optim", "buffer")
 """Kinds of state whose difference matters by itself; a gradient matters only through the update that uses it."""
 
+_HOST_GENERATORS = ("rng:python", "rng:numpy")
+
 
 @dataclass(frozen=True)
 class StateSlot:
@@ -59,6 +61,7 @@ class StateBoundary:
         kinds: Kind of each.
         reference_only: Names only the reference has, by kind.
         suspect_only: Names only the suspect has, by kind.
+        drawn_apart: Generators of torch that differ; those of Python and numpy are often not seeded at all.
     """
 
     present: tuple[bool, bool]
@@ -69,6 +72,7 @@ class StateBoundary:
     kinds: list[str] = field(default_factory=list)
     reference_only: dict[str, list[str]] = field(default_factory=dict)
     suspect_only: dict[str, list[str]] = field(default_factory=dict)
+    drawn_apart: list[str] = field(default_factory=list)
 
     def count_same(self, kind: str | None = None) -> int:
         """Number of pieces of state (of one kind) that are the same."""
@@ -118,8 +122,19 @@ def compare_state(aligned: Aligned) -> StateBoundary:
         boundary.code = slots.compare(left, right, boundary.left, boundary.right)
         boundary.kinds = right.vocabulary.kinds_of_state(right.slot[boundary.right])
         boundary.events = events
+        boundary.drawn_apart = _drawn_apart(boundary, left, right)
     boundary.reference_only, boundary.suspect_only = _names(left, left_rows), _names(right, right_rows)
     return boundary
+
+
+def _drawn_apart(boundary: StateBoundary, left: Window, right: Window) -> list[str]:
+    """Names of generators that both sides have under the same name, in different states."""
+    pairs = [
+        (left.text(int(left.slot[slot.left])), right.text(int(right.slot[slot.right])))
+        for slot in boundary.differing()
+        if slot.kind == "rng"
+    ]
+    return sorted(name.partition(":")[2] for name, other in pairs if name == other and name not in _HOST_GENERATORS)
 
 
 def _boundaries(left: Window, right: Window) -> tuple[int, int]:

@@ -47,6 +47,8 @@ def summarise(judged: Judged, completeness: Completeness, rules: list[Filter]) -
         reasons += caveats.reproducibility(completeness, about)
     if firsts:
         reasons += caveats.precision(firsts[0][1])
+    if word == "identical":
+        reasons += caveats.futures(findings)
     reasons += [*filtered.refusals(judged, rules), *completeness.starts(), *_limits(findings)]
     return Verdict(
         verdict=word,
