@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
+import glob
 import hashlib
 import json
 import os
@@ -89,7 +91,9 @@ def write(path: Path, document: dict[str, Any], entries: list[Entry]) -> str:
     temporary = path
     try:
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        _sweep(path)
         with temporary.open("wb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
             stream.write(start + header)
             for entry in entries:
                 stream.write(memory(entry.storage, entry.begin, entry.nbytes))
@@ -203,6 +207,14 @@ def _read_entries(path: Path, stream: BinaryIO, table: dict[str, Any], available
 
 def _damaged(path: Path, what: str) -> StateDamaged:
     return StateDamaged(f"{path} is not an intact snapshot: {what}.")
+
+
+def _sweep(path: Path) -> None:
+    """Remove what writers of this file left behind that were killed: nobody holds its lock."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        with contextlib.suppress(OSError), left.open("rb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            left.unlink()
 
 
 def _sync_folder(folder: Path) -> None:

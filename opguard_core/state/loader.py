@@ -172,7 +172,7 @@ class ResumableLoader:
             "batch": self.batch,
             "open": self._open,
             "order": self._order.delivered,
-            "ahead": self._order.ahead,
+            "ahead": self._order.ahead if self._open else [],
             "began": self._began,
             "now": self._streams(),
             "base_seed": self._base_seed,

@@ -45,6 +45,9 @@ class ModelPart:
         module = self._module
         state = dict(module.state_dict())
         parameters = dict(module.named_parameters(remove_duplicate=False))
+        lazy = [name for name, tensor in self._tensors().items() if torch.nn.parameter.is_lazy(tensor)]
+        if lazy:
+            raise StateUnsupported(f"{self.name}.{lazy[0]} has no shape yet.", hint="Run a batch through the model first.")
         return {
             "class": type(module).__qualname__,
             "state": state,
@@ -139,13 +142,8 @@ class OptimizerPart:
             for number, saved in value["loose"].items():
                 order[number].copy_(saved)
         for index, saved in value["state"].get("state", {}).items():
-            live = optimizer.state.get(order[index]) if isinstance(index, int) and index < len(order) else None
-            if not isinstance(live, dict) or not isinstance(saved, dict):
-                continue
-            for key, value_before in saved.items():
-                now = live.get(key)
-                if isinstance(now, torch.Tensor) and isinstance(value_before, torch.Tensor) and now.dtype != value_before.dtype:
-                    live[key] = value_before.to(now.device)
+            if isinstance(index, int) and index < len(order) and order[index] in optimizer.state:
+                optimizer.state[order[index]] = _uncast(optimizer.state[order[index]], saved)
 
 
 class StatefulPart:
@@ -196,6 +194,18 @@ class GeneratorPart:
     def apply(self, value: Value) -> None:
         """Put the state back."""
         set_generator(self._generator, value)
+
+
+def _uncast(loaded: Any, saved: Any) -> Any:
+    """What an optimizer holds after loading, with everything as it was that loading cast to the parameter's type."""
+    if isinstance(loaded, torch.Tensor) and isinstance(saved, torch.Tensor):
+        return loaded if loaded.dtype == saved.dtype else saved.to(loaded.device)
+    if isinstance(loaded, dict) and isinstance(saved, dict) and loaded.keys() == saved.keys():
+        loaded.update({key: _uncast(item, saved[key]) for key, item in loaded.items()})
+        return loaded
+    if type(loaded) is type(saved) and isinstance(loaded, (list, tuple)) and len(loaded) == len(saved):
+        return type(loaded)(map(_uncast, loaded, saved))
+    return saved
 
 
 def _sharing(tensors: Mapping[str, Any]) -> list[list[str]]:

@@ -1,7 +1,9 @@
 # ruff: noqa: E402  (torch may be missing)
 """What a checkpoint easily loses without a word: it comes back, or the snapshot is refused before anything changes."""
 
+import fcntl
 import random  # noqa: TID251  the programs under test use it
+import warnings
 
 import pytest
 
@@ -10,7 +12,7 @@ pytestmark = pytest.mark.torch
 
 from opguard_core import state
 from opguard_core.errors import StateDamaged, StateError, StateMismatch, StateNotRestored, StateUnsupported
-from opguard_core.state.equality import same_bits
+from opguard_core.state.equality import first_difference, same_bits
 
 DATA = list(range(20))
 
@@ -79,6 +81,33 @@ def test_a_model_that_would_compute_otherwise_is_refused_before_anything_changes
     assert all(p.is_meta or same_bits(p, was) for p, was in zip(model.parameters(), before, strict=True))
 
 
+def test_optimizer_state_in_lists_keeps_its_precision(tmp_path):
+    class History(torch.optim.Optimizer):
+        def __init__(self, parameters):
+            super().__init__(parameters, {"lr": 0.1})
+
+        def step(self):
+            for p in self.param_groups[0]["params"]:
+                self.state[p] = {"seen": [torch.rand(2), {"at": (torch.rand(1), "x")}], "kind": "text"}
+
+    models = [torch.nn.Linear(2, 2).bfloat16() for _ in range(2)]
+    first, second = (History(model.parameters()) for model in models)
+    first.step()
+    state.snapshot(tmp_path / "s", model=models[0], optimizer=first)
+    state.restore(tmp_path / "s", model=models[1], optimizer=second)
+    assert [first_difference(one, two, "") for one, two in zip(first.state.values(), second.state.values(), strict=True)] == ["", ""]
+
+
+def test_a_writer_that_was_killed_leaves_nothing_for_good_and_a_writer_at_work_is_left_alone(tmp_path):
+    torn, busy, other = (tmp_path / name for name in (".s.1.tmp", ".s.2.tmp", ".t.1.tmp"))
+    for path in (torn, busy, other):
+        path.write_bytes(b"half")
+    with busy.open("rb") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        state.snapshot(tmp_path / "s")
+    assert sorted(tmp_path.iterdir()) == sorted([busy, other, tmp_path / "s"])
+
+
 class Greedy:
     """Takes apart what it is given, as `CyclicLR` does."""
 
@@ -119,6 +148,11 @@ def test_values_no_snapshot_can_hold_and_paths_no_file_can_have_are_errors_of_ou
     endless.append(endless)
     with pytest.warns(UserWarning, match="nested"):
         nested = torch.nested.nested_tensor([torch.ones(1), torch.ones(2)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some releases warn of lazy modules
+        lazy = torch.nn.LazyLinear(2)
+    with pytest.raises(StateUnsupported, match=r"model\.weight has no shape yet"):
+        state.snapshot(tmp_path / "s", model=lazy)
     for value in (endless, nested):
         with pytest.raises(StateUnsupported):
             state.snapshot(tmp_path / "s", values={"value": value})
@@ -183,6 +217,20 @@ def test_a_loader_in_use_goes_back_to_a_place_between_two_epochs(tmp_path):
         state.restore(tmp_path / "s", loader=used)
         assert used.epoch == before
         assert [batch.tolist() for batch in used] == expected
+
+
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        yield from DATA
+
+
+def test_an_iterable_dataset_goes_on_after_its_first_pass(tmp_path):
+    first, again = (state.ResumableLoader(torch.utils.data.DataLoader(Stream(), batch_size=3)) for _ in range(2))
+    list(first)
+    state.snapshot(tmp_path / "s", loader=first)
+    state.restore(tmp_path / "s", loader=again)
+    assert again.epoch == 1
+    assert [batch.tolist() for batch in again] == [batch.tolist() for batch in first]
 
 
 class Lazy(torch.utils.data.Sampler):
