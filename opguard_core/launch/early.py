@@ -1,7 +1,7 @@
 """End a program once the steps that were asked for are recorded. Only for a program in a private copy.
 
     rank       N counted updates recorded -> closes its trace -> times M updates that nobody observes -> tells, and waits
-    launcher   all ranks have told -> ends the program (SIGTERM, then SIGKILL)
+    launcher   all ranks have told, or whoever started the launcher is gone -> ends the program (SIGTERM, then SIGKILL)
 
 Nothing is cut short: the trace ends at the end of a step and is complete. A program that makes fewer updates ends by itself.
 What it cannot end: a program that never calls an optimizer's ``step``; that is what a time limit is for.
@@ -96,16 +96,22 @@ class EarlyEnd:
 
 
 def watcher(run: Path) -> Callable[[], Sequence[int] | None]:
-    """In the launcher: a function that says whether all ranks have told, as the processes that must end.
+    """In the launcher: a function that says whether the program must end, as the processes that must end with it.
+
+    It must when all ranks have told, and when whoever started the launcher was killed: nobody will ever look at what runs
+    in that private copy.
 
     Args:
         run: The run folder.
 
     Cost: a look at as many small files as there are processes, a few times a second.
     """
+    started_by = os.getppid()
 
     def over() -> Sequence[int] | None:
         processes = folder.read_processes(run)
+        if os.getppid() != started_by:
+            return [process.pid for process in processes]
         ranks = [process for process in processes if process.get("folder")]
         world = max((int(process.get("world_size", 1)) for process in ranks), default=1)
         done = [process for process in ranks if process.get("over")]

@@ -5,6 +5,7 @@ Whatever is half done lies under a name that says so; on an interrupt nothing of
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import shutil
@@ -13,7 +14,7 @@ import stat
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from opguard_harness.config import MIN_FREE_BYTES, cache_dir, fresh_name, private_dir, runs_dir
@@ -143,6 +144,8 @@ def _is_interrupt(error: BaseException) -> bool:
 def scratch(stem: str, sides: Sequence[Path] = ()) -> Iterator[Path]:
     """A private folder in the cache that is removed at the end, whatever happens.
 
+    After a kill -9 nothing can be; such folders go when the next one is made. Each is locked by the process that uses it.
+
     Args:
         stem: Begins its name.
         sides: Folders that it may not lie in. A program in the home folder has the cache inside it; then the system's
@@ -151,13 +154,42 @@ def scratch(stem: str, sides: Sequence[Path] = ()) -> Iterator[Path]:
     Raises:
         ScratchRefused: Both lie inside a side.
     """
-    folder = _scratch_base(sides) / fresh_name(stem)
-    folder.mkdir(mode=0o700)
+    base, stack = _scratch_base(sides), ExitStack()
+    with stack:
+        ours = base.parent == cache_dir()
+        with _held(base) if ours else nullcontext():  # no one sweeps between the making of a folder and its lock
+            if ours:
+                _sweep(base)
+            folder = base / fresh_name(stem)
+            folder.mkdir(mode=0o700)
+            stack.enter_context(_held(folder))
+        try:
+            yield folder
+        finally:
+            with uninterrupted():
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _held(folder: Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold a folder's lock; a process that dies lets go of it.
+
+    Raises:
+        BlockingIOError: Another holds it, and it was not to be waited for.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        yield folder
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
     finally:
-        with uninterrupted():
-            shutil.rmtree(folder, ignore_errors=True)
+        os.close(descriptor)
+
+
+def _sweep(base: Path) -> None:
+    """Remove folders of processes that are no more."""
+    for left in base.iterdir():
+        with suppress(OSError), _held(left, wait=False):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _scratch_base(sides: Sequence[Path]) -> Path:

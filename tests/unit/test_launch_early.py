@@ -114,6 +114,14 @@ def write(run, pid, **facts):
     )
 
 
+def test_the_run_is_over_when_nobody_waits_for_it_any_more(tmp_path, monkeypatch):
+    over = early.watcher(tmp_path)
+    write(tmp_path, 11, role="rank", folder="rank-00000", world_size=1, rank=0)
+    assert over() is None
+    monkeypatch.setattr(os, "getppid", lambda: 1 << 30)
+    assert over() == [11]
+
+
 def test_the_run_is_over_when_every_rank_of_the_world_has_told(tmp_path):
     over = early.watcher(tmp_path)
     (tmp_path / bootstrap.PROCESSES_NAME).mkdir()

@@ -127,6 +127,17 @@ def test_scratch_goes_whatever_happens(tmp_path, monkeypatch):
     assert below(tmp_path) == ["opguard", "opguard/scratch"]
 
 
+def test_scratch_of_a_killed_process_goes_when_the_next_is_made_and_that_in_use_stays(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with scratch("x") as used:
+        left = used.with_name("20260101-000000-compare-abcdef")
+        (left / "deep").mkdir(parents=True)
+        link = used.with_name("link")
+        link.symlink_to(tmp_path)
+        with scratch("y") as other:
+            assert (used.is_dir(), other.is_dir(), left.exists(), link.is_symlink()) == (True, True, False, True)
+
+
 def test_scratch_and_results_of_a_side_that_is_the_home_folder_lie_elsewhere(tmp_path, monkeypatch):
     home, temporary = tmp_path / "home", tmp_path / "tmp"
     for folder in (home, temporary):
