@@ -154,8 +154,8 @@ def scratch(stem: str, sides: Sequence[Path] = ()) -> Iterator[Path]:
     Raises:
         ScratchRefused: Both lie inside a side.
     """
-    base, stack = _scratch_base(sides), ExitStack()
-    with stack:
+    base = _scratch_base(sides)
+    with ExitStack() as stack:
         ours = base.parent == cache_dir()
         with _held(base) if ours else nullcontext():  # no one sweeps between the making of a folder and its lock
             if ours:
@@ -175,11 +175,13 @@ def _held(folder: Path, *, wait: bool = True) -> Iterator[None]:
     """Hold a folder's lock; a process that dies lets go of it.
 
     Raises:
-        BlockingIOError: Another holds it, and it was not to be waited for.
+        OSError: It was not to be waited for, and another holds it, or the file system has no locks for folders (NFS). Who waits
+            goes on without one there, and what cannot be locked is not swept.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        with suppress(OSError) if wait else nullcontext():
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         yield
     finally:
         os.close(descriptor)

@@ -1,5 +1,6 @@
 """Results appear whole or not at all; nothing half done stays after an interrupt."""
 
+import errno
 import signal
 import stat
 
@@ -136,6 +137,21 @@ def test_scratch_of_a_killed_process_goes_when_the_next_is_made_and_that_in_use_
         link.symlink_to(tmp_path)
         with scratch("y") as other:
             assert (used.is_dir(), other.is_dir(), left.exists(), link.is_symlink()) == (True, True, False, True)
+
+
+def test_where_folders_cannot_be_locked_scratch_is_made_all_the_same_and_nothing_is_swept(tmp_path, monkeypatch):
+    def refuse(descriptor, operation):
+        raise OSError(errno.EBADF, "as on NFS")
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with scratch("demo") as folder:
+        left = folder.with_name("left")
+        left.mkdir()
+    monkeypatch.setattr(folders.fcntl, "flock", refuse)
+    with scratch("demo") as folder:
+        assert folder.is_dir()
+        assert left.is_dir()
+    assert not folder.exists()
 
 
 def test_scratch_and_results_of_a_side_that_is_the_home_folder_lie_elsewhere(tmp_path, monkeypatch):
