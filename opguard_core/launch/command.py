@@ -16,7 +16,7 @@ from opguard_core import __version__
 from opguard_core.errors import ConfigError, OpGuardError, UnknownOption
 from opguard_core.ids import MODES
 from opguard_core.launch.launcher import LaunchOptions, launch
-from opguard_core.plan.config import parse_steps
+from opguard_core.plan.config import MAX_STEPS, parse_steps
 
 ERROR_EXIT = 2
 _USAGE = (
@@ -58,8 +58,10 @@ def parse(argv: Sequence[str]) -> LaunchOptions:
     program = words[split + 1 :]
     if not program:
         raise ConfigError("There is no program to run.", hint=f"Usage: {_USAGE}")
-    if options.step_offset is not None and options.step_offset < 0:
-        raise ConfigError(f"--step-offset {options.step_offset} is negative.", hint="Give the number of updates done before this run.")
+    if options.step_offset is not None and not 0 <= options.step_offset <= MAX_STEPS:
+        raise ConfigError(
+            f"--step-offset {options.step_offset} is no number of steps.", hint="Give the number of updates done before this run."
+        )
     if options.end_after is not None and options.end_after < 1:
         raise ConfigError(f"--end-after {options.end_after} leaves no update to record.", hint="Give the number of updates to record.")
     if options.bare_steps and options.end_after is None:

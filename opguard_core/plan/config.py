@@ -79,6 +79,10 @@ def rank_folder(rank: int) -> str:
     return f"rank-{rank:05d}"
 
 
+_STEP_DIGITS = 15
+MAX_STEPS = 10**_STEP_DIGITS - 1  # a number of steps keeps its value in every file and table that holds it
+
+
 def parse_steps(text: str, option: str = "--steps") -> tuple[int, int]:
     """Read ``A:B``, half open and 0-based.
 
@@ -86,6 +90,9 @@ def parse_steps(text: str, option: str = "--steps") -> tuple[int, int]:
         ConfigError: The text is not two whole numbers with 0 <= A < B.
     """
     first, colon, last = text.partition(":")
-    if not (colon and first.isdecimal() and last.isdecimal() and int(first) < int(last)):
-        raise ConfigError(f"{option} {text!r} is not A:B with whole numbers 0 <= A < B.", hint="Steps are 0-based and B is not included.")
+    if not (colon and all(number.isdecimal() and len(number) <= _STEP_DIGITS for number in (first, last)) and int(first) < int(last)):
+        raise ConfigError(
+            f"{option} {text[:60]!r} is not A:B with whole numbers 0 <= A < B of at most {_STEP_DIGITS} digits.",
+            hint="Steps are 0-based and B is not included.",
+        )
     return int(first), int(last)

@@ -18,6 +18,7 @@ import anyio
 from opguard_core import __version__
 from opguard_core.errors import ConfigError, Interrupted, NothingCaptured, PlanError, TimedOut
 from opguard_core.ids import MODES
+from opguard_core.plan.config import MAX_STEPS
 from opguard_core.plan.document import PLANNED_MODES, Plan, check_target
 from opguard_harness.compare.folders import private_copy, scratch
 from opguard_harness.compare.interpreter import Interpreter, find
@@ -66,8 +67,9 @@ class PreflightRequest:
                 f"--mode {self.compare.capture.mode} records no operators, so there is nothing to plan.",
                 hint=f"Use --mode {' or '.join(PLANNED_MODES)}; the cost of sentinel is estimated as well.",
             )
-        if self.planned_steps is not None and self.planned_steps < 1:
-            raise ConfigError(f"--planned-steps {self.planned_steps} is no number of steps.", hint="Give 1 or more, or leave it out.")
+        for option, count in (("--steps", self.first), ("--planned-steps", self.planned_steps)):
+            if count is not None and not 1 <= count <= MAX_STEPS:
+                raise ConfigError(f"{option} {count} is no number of steps.", hint=f"Give 1 to {MAX_STEPS}, or leave it out.")
 
     @property
     def recorded_steps(self) -> int | None:

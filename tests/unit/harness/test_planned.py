@@ -131,7 +131,13 @@ def test_both_sides_are_named_by_the_options_of_a_command():
 
 @pytest.mark.parametrize(
     ("options", "why"),
-    [({"first": 1}, "too few"), ({"planned_steps": 0}, "no number of steps"), ({"mode": "sentinel"}, "records no operators")],
+    [
+        ({"first": 1}, "too few"),
+        ({"first": 10**20}, "--steps 100000000000000000000 is no number of steps"),
+        ({"planned_steps": 0}, "no number of steps"),
+        ({"planned_steps": 10**20}, "no number of steps"),
+        ({"mode": "sentinel"}, "records no operators"),
+    ],
 )
 def test_a_preflight_that_could_tell_nothing_is_refused(options, why):
     mode = {"mode": options.pop("mode")} if "mode" in options else {}
