@@ -6,7 +6,7 @@ the two in step. Nothing here imports torch.
 A trace directory::
 
     DIR/manifest.json                  run facts, contract, exit status, list of ranks
-    DIR/sources/<sha256>.py            the source text each run really executed, once per file
+    DIR/sources/<sha256>.py.gz         the source text each run really executed, once per file
     DIR/rank-00000/manifest.json       engines, coverage, segment digests, drop counts, `complete`
     DIR/rank-00000/events-000000.arrow   (and slots-, stacks-, frames-, lifetimes-), numbered segments
 

@@ -34,6 +34,7 @@ import torch.utils.data
 from opguard_core.capture import session as capture
 from opguard_core.plan.config import RunConfig
 from opguard_core.trace.manifest import RunManifest, write_manifest
+from opguard_core.trace.sources import read_source
 from tests.faults.injection.below import Injector
 from tests.faults.injection.faults import Fault
 from tests.faults.injection.programs import Program
@@ -208,8 +209,8 @@ def _rank(order: Order, rank: int, port: int) -> None:
 
 
 def _remember_sources(folder: Path) -> None:
-    for path in folder.glob("*.py"):
-        text = path.read_text()
+    for path in folder.glob("*.py.gz"):
+        text = read_source(folder, path.name.partition(".")[0])
         if text not in _parsed:
             _parsed[text] = ast.parse(text)
 

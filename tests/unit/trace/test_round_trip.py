@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
+
 import numpy as np
 import pytest
 
 from opguard_core.engines.protocol import EventSink
 from opguard_core.engines.replay import ReplayEngine
 from opguard_core.errors import CaptureError, CorruptSegment, TraceFormatError
+from opguard_core.trace import sources
 from opguard_core.trace.manifest import read_rank_manifest
 from opguard_core.trace.reader import RankTrace, Run
 from opguard_core.trace.schema import LifetimeRow
@@ -193,13 +196,28 @@ def test_sources_are_stored_once_and_checked(tmp_path):
         assert drops.other == {"source": 1}
     run = Run.open(tmp_path)
     assert run.source(source_digest(text)) == text
-    assert [path.name for path in (tmp_path / "sources").iterdir()] == [f"{source_digest(text)}.py"]
-    (tmp_path / "sources" / f"{source_digest(text)}.py").write_text("x = 2\n")
+    stored = tmp_path / "sources" / f"{source_digest(text)}.py.gz"
+    assert [path.name for path in (tmp_path / "sources").iterdir()] == [stored.name]
+    stored.write_bytes(gzip.compress(b"x = 2\n"))
     with pytest.raises(CorruptSegment, match="changed after it was stored"):
         run.source(source_digest(text))
+    for damaged in (b"", b"x = 1", gzip.compress(b"x")[:-3], gzip.compress(b"x") + b"more"):
+        stored.write_bytes(damaged)
+        with pytest.raises(CorruptSegment, match="Source not readable"):
+            run.source(source_digest(text))
+    stored.unlink()
+    stored.with_suffix("").write_bytes(text.encode())  # as traces had it before texts were compressed
+    assert run.source(source_digest(text)) == text
     for absent in ("0" * 64, "../manifest", ""):
         with pytest.raises(TraceFormatError):
             run.source(absent)
+
+
+def test_a_source_that_inflates_without_end_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "MAX_SOURCE_BYTES", 1 << 16)
+    (tmp_path / f"{'0' * 64}.py.gz").write_bytes(gzip.compress(bytes(1 << 20)))
+    with pytest.raises(CorruptSegment, match="at most"):
+        sources.read_source(tmp_path, "0" * 64)
 
 
 def test_replaying_a_trace_writes_the_same_trace(tmp_path):
@@ -210,7 +228,7 @@ def test_replaying_a_trace_writes_the_same_trace(tmp_path):
     writer.close(ended="exit", engines={engine.name: engine.stop()})
     assert read_rank(tmp_path / "second") == read_rank(tmp_path / "first")
     digest = run.ranks[0].frames[0].source
-    (tmp_path / "first" / "sources" / f"{digest}.py").unlink()
+    (tmp_path / "first" / "sources" / f"{digest}.py.gz").unlink()
     assert Run.open(tmp_path / "second").source(digest)
     partial = ReplayEngine(run, 0)
     partial.start(TraceWriter(tmp_path / "third" / "rank-00000"))
