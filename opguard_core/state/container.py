@@ -93,7 +93,8 @@ def write(path: Path, document: dict[str, Any], entries: list[Entry]) -> str:
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         _sweep(path)
         with temporary.open("wb") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX)
+            with contextlib.suppress(OSError):  # some network file systems know no locks; then nobody sweeps either
+                fcntl.flock(stream, fcntl.LOCK_EX)
             stream.write(start + header)
             for entry in entries:
                 stream.write(memory(entry.storage, entry.begin, entry.nbytes))
@@ -212,7 +213,7 @@ def _damaged(path: Path, what: str) -> StateDamaged:
 def _sweep(path: Path) -> None:
     """Remove what writers of this file left behind that were killed: nobody holds its lock."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-        with contextlib.suppress(OSError), left.open("rb") as stream:
+        with contextlib.suppress(OSError), left.open("r+b") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
             left.unlink()
 

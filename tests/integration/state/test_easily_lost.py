@@ -1,6 +1,7 @@
 # ruff: noqa: E402  (torch may be missing)
 """What a checkpoint easily loses without a word: it comes back, or the snapshot is refused before anything changes."""
 
+import errno
 import fcntl
 import random  # noqa: TID251  the programs under test use it
 import warnings
@@ -106,6 +107,17 @@ def test_a_writer_that_was_killed_leaves_nothing_for_good_and_a_writer_at_work_i
         fcntl.flock(stream, fcntl.LOCK_EX)
         state.snapshot(tmp_path / "s")
     assert sorted(tmp_path.iterdir()) == sorted([busy, other, tmp_path / "s"])
+
+
+def test_where_there_are_no_locks_a_snapshot_is_written_and_nothing_is_swept(tmp_path, monkeypatch):
+    def no_locks(*_):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    (tmp_path / ".s.1.tmp").write_bytes(b"half")
+    state.snapshot(tmp_path / "s", values={"step": 3})
+    assert state.restore(tmp_path / "s").values == {"step": 3}
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".s.1.tmp", "s"]
 
 
 class Greedy:
