@@ -219,7 +219,7 @@ def test_a_window_that_was_never_reached_is_an_error(place, compare):
         (["--reference", "a", "--suspect", "nope"], "side-not-found"),
         (["--reference", "a", "--suspect", "b", "--out", "a/out"], "out-refused"),
         (["--reference", "a", "--suspect", "b", "--out", "bin"], "out-refused"),
-        (["--reference", "a", "--suspect", "b", "--mode", "sentinel"], "unknown-option"),
+        (["--reference", "a", "--suspect", "b", "--mode", "telescope"], "unknown-option"),
         (["--reference", "a", "--suspect", "b", "--steps", "5:2"], "config"),
         (["--reference", "a", "--suspect", "b", "--timeout", "0"], "config"),
         (["--reference", "a", "--suspect", "b", "--timeout", "soon"], "usage"),
