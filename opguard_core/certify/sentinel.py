@@ -24,7 +24,7 @@ from opguard_core.trace.reader import RankTrace, Run
 from opguard_core.trace.schema import SlotRow
 from opguard_core.trace.window import WindowTable
 
-KINDS = (*COUNTED, "grad")
+STATE_KINDS = (*COUNTED, "grad")
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def _states(trace: RankTrace) -> Iterator[StepState]:
 def _state(table: WindowTable, index: int, gaps: int, last_seq: int) -> StepState:
     rows = table.slots_of(index)
     random = {row.slot: row.mix64 for row in rows if row.slot.startswith("rng:")}
-    kinds = {row.slot: row for row in rows if row.slot in KINDS}
+    kinds = {row.slot: row for row in rows if row.slot in STATE_KINDS}
     return StepState(table.window, table.event(index).args.removeprefix("why="), kinds, random, gaps, last_seq)
 
 
@@ -170,7 +170,7 @@ def _compare_window(found: Found, number: int, left: StepState, right: StepState
         return  # the end of one run is not compared with an update of the other
     differing = []
     same = 0
-    for kind in KINDS:
+    for kind in STATE_KINDS:
         a, b = left.kinds.get(kind), right.kinds.get(kind)
         if a is None and b is None:
             continue
