@@ -17,6 +17,7 @@ from opguard_core.certify.harmless import HarmlessDifferences
 from opguard_core.certify.hiding import Hiding
 from opguard_core.certify.index import WindowIndex
 from opguard_core.certify.log_reads import is_other_reading
+from opguard_core.certify.losses import tells_the_loss
 from opguard_core.certify.matters import GUESS, READ_SINK, Matters, Spread
 from opguard_core.certify.prefix import count, note_state, orders
 from opguard_core.certify.root import RootWalk
@@ -177,7 +178,7 @@ class RankJudge:
                 break
             if roots and self._is_shifted_draw(matters, left, spread, roots[0]):
                 continue
-            if roots and self._is_told_only(matters, left, spread, roots[0]):
+            if roots and self._is_told_only(matters, left, spread, roots[0], number):
                 weak.append(("low-confidence", roots[0].node))
             elif roots:
                 self.findings.first_consumers = [Node(number, *consumer) for consumer in spread.consumers]
@@ -214,15 +215,22 @@ class RankJudge:
             found, _ = self._unfiltered(self.walk.from_pair(node))
             if not found or self.walk.rows.order(found[0].node) >= self.walk.rows.order(roots[0].node):
                 continue
-            if not (self._is_told_only(matters, left, spread, found[0]) or self._is_shifted_draw(matters, left, spread, found[0])):
+            if not (
+                self._is_told_only(matters, left, spread, found[0], step.number) or self._is_shifted_draw(matters, left, spread, found[0])
+            ):
                 self._harmless.forget({node, found[0].node})
                 return found
         return roots
 
-    def _is_told_only(self, matters: Matters, left: int, spread: Spread, root: Root) -> bool:
-        """Python is told another value, of operators that only their place pairs and that read other things: perhaps other logging."""
+    def _is_told_only(self, matters: Matters, left: int, spread: Spread, root: Root, told_in: int) -> bool:
+        """Python is told another value, of operators that only their place pairs and that read other things: perhaps other logging.
+
+        The loss is no log: the value from which a backward pass starts is one quantity on both sides.
+        """
         assert spread.sink is not None
         if spread.sink.kind != READ_SINK or root.origin != Origin.STRUCTURE or not root.node.is_pair:
+            return False
+        if tells_the_loss(self.timeline, Node(told_in, spread.sink.left, spread.sink.right)):
             return False
         aligned = self.walk.rows.index(root.node.window).aligned
         pair_left, pair_right = root.node.both

@@ -12,10 +12,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from opguard_core.align.columns import MUT, OPTIMIZER_PHASE, PHASES, READ, STATE, Ints, Window
+from opguard_core.align.columns import MUT, OPTIMIZER_PHASE, PHASES, READ, STATE, Window
 from opguard_core.align.dataflow import Dataflow
 from opguard_core.align.timeline import REFERENCE, SUSPECT, Row, Timeline
 from opguard_core.certify.endings import raising
+from opguard_core.certify.losses import is_scalar, starts
 from opguard_core.certify.roots import Node
 from opguard_core.certify.statecompare import kind_of
 from opguard_core.ids import Phase
@@ -108,12 +109,12 @@ class Protected:
         """From what backward passes start from, up through scalars: a scaled or averaged loss and the loss itself."""
         flow = self.timeline.flow(side, number)
         window = flow.window
-        queue = [row for event in _starts(window).tolist() for row in range(int(window.first[event]), int(window.first[event + 1]))]
+        queue = [row for event in starts(window).tolist() for row in range(int(window.first[event]), int(window.first[event + 1]))]
         terms: set[int] = set()
         while queue and len(terms) < MAX_LOSS_TERMS:
             for made in flow.producers(queue.pop())[0]:
                 maker = int(window.event[made])
-                if maker not in terms and window.phase[maker] != _BACKWARD and _is_scalar(window, made):
+                if maker not in terms and window.phase[maker] != _BACKWARD and is_scalar(window, made):
                     terms.add(maker)
                     queue += window.reads(maker).tolist()
         return frozenset(terms)
@@ -125,13 +126,3 @@ def _names(flow: Dataflow, row: int) -> set[str]:
     storage = int(window.storage[row])
     rows = flow.rows_of(storage) if storage >= 0 else np.array([row])
     return {window.text(number) for number in np.unique(window.tensor[rows]).tolist()} - {""}
-
-
-def _starts(window: Window) -> Ints:
-    """Events that make the first gradient of a backward pass, in the shape of what it starts from."""
-    names = {number for number in np.unique(window.op).tolist() if window.text(number) == "ones_like"}
-    return np.flatnonzero(np.isin(window.op, list(names)) & (window.phase == _BACKWARD) & (window.forward < 0))
-
-
-def _is_scalar(window: Window, row: int) -> bool:
-    return bool(window.vocabulary.numel(window.shape[row : row + 1])[0] == 1)

@@ -1,5 +1,7 @@
 """A loss that is printed after the update is the first difference, not the backward pass that follows from it."""
 
+import pytest
+
 from opguard_core.certify.compare import compare
 from tests.support.script import Script
 
@@ -76,3 +78,36 @@ def logged(factor):
 def test_a_loss_told_through_a_mean_over_micro_batches_is_the_pivot():
     for pivot in pivots(logged(1), logged(2)):
         assert (pivot.suspect.text, pivot.origin, pivot.step) == ("loss_of(h)", "argument", 1)
+
+
+def chosen(which, *, start="loss", scaled=False):
+    """The loss is one of two numbers, in step 1 on one side the other. It is printed after the update."""
+    script = Script()
+    w = script.given((8, 8), 2, name="param:w")
+    for step in range(3):
+        name = which if step == 1 else "max"
+        h = script.op("aten.mm.default", [script.given((4, 8), 100 + step), w], (4, 8), at="x @ w", line=3)
+        parts = {part: script.op(f"aten.a{part}.default", [h], (), at=f"h.{part}()", line=4) for part in ("max", "min")}
+        loss = script.op("aten.exp.default", [script.op("aten.neg.default", [parts[name]], (), at="-part", line=5)], (), at="exp", line=6)
+        value = script.op("aten.mul.Tensor", [loss], (), at="loss * scale", line=7) if scaled else loss
+        other = script.op("aten.mean.default", [h], (), at="h.mean()", line=8)
+        script.op("aten.ones_like.default", [value if start == "loss" else other], (), 1, at="backward()", line=9, phase="backward")
+        g = script.op("aten.mul.Tensor", [script.given((8, 8), 9)], (8, 8), args=f"other={name}", at="backward()", line=9, phase="backward")
+        w = script.op("aten.add_.Tensor", [w, g], (8, 8), into=w, at="opt.step()", line=10, phase="optimizer")
+        script.state(param__w=w)
+        script.update()
+        script.read(loss, at="print(loss.item())", line=11)
+    script.marker("opguard.run.end")
+    return script.close()
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_the_loss_is_one_quantity_also_where_its_operators_are_paired_by_their_place(scaled):
+    """Another number taken for the loss is the first difference, not the backward pass that follows."""
+    for pivot in pivots(chosen("max", scaled=scaled), chosen("min", scaled=scaled)):
+        assert (pivot.suspect.text, pivot.origin, pivot.step) == ("-part", "structure", 1)
+
+
+def test_another_number_in_the_log_than_the_loss_is_not_the_pivot():
+    for pivot in pivots(chosen("max", start="other"), chosen("min", start="other")):
+        assert (pivot.suspect.text, pivot.origin) == ("backward()", "argument")
