@@ -51,7 +51,7 @@ def align(arguments: AlignArguments) -> AlignResult:
     if answer["verdict"] == "identical":
         summary = f"identical: {prefix['pairs']} pairs of boundaries are equal."
     return AlignResult(
-        summary=summary,
+        summary=summary + _hidden(answer),
         comparison=out.name,
         verdict=answer["verdict"],
         prefix=prefix,
@@ -99,7 +99,7 @@ def first_difference(arguments: FirstDifferenceArguments) -> FirstDifferenceResu
 
     def build(frames: int) -> FirstDifferenceResult:
         return FirstDifferenceResult(
-            summary=_summary(answer),
+            summary=_summary(answer) + _hidden(answer),
             verdict=answer["verdict"],
             pivot=_shortened(pivot, frames) if pivot else None,
             excerpts=excerpts(answer, context=min(frames, 3)) if pivot else {},
@@ -121,6 +121,12 @@ def _summary(answer: dict[str, Any]) -> str:
     if answer["verdict"] == "identical":
         return f"identical over {answer['prefix']['pairs']} pairs of boundaries."
     return f"inconclusive: {', '.join(reason['slug'] for reason in answer['reasons'])}."
+
+
+def _hidden(answer: dict[str, Any]) -> str:
+    """The end of a summary: a verdict that filters had a part in is never told without them."""
+    pairs = answer["compared"].get("filtered", {}).get("pairs", 0)
+    return f" Benign filters hid what differs at {pairs} {'pair' if pairs == 1 else 'pairs'} of boundaries." if pairs else ""
 
 
 def _shortened(pivot: dict[str, Any], frames: int) -> dict[str, Any]:

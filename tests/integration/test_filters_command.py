@@ -98,6 +98,11 @@ def test_from_an_open_end_to_a_verdict_with_a_filter(place, command, compared):
     assert (entry["id"], entry["reason"], entry["evidence"], entry["hits"]) == (rule["id"], REASON, rule["evidence"], 1)
     again = command("compare", "--reference", place / "reference", "--suspect", place / "suspect", "--filters", listed["path"], code=0).out
     assert f"filters     {rule['id']} hid 1; 1 pairs of boundaries are hidden" in again
+    sides = {side: str(place / side) for side in ("reference", "suspect")}
+    for tool, given in (("first_difference", {"comparison": str(place / "second")}), ("align", {**sides, "filters": listed["path"]})):
+        told = json.loads(command("call", tool, json.dumps(given)).out)
+        assert told["verdict"] == "identical"
+        assert told["summary"].endswith("Benign filters hid what differs at 1 pair of boundaries."), "never without them"
     assert compared(None, None, code=3, name="third")["filters"] == [], "filters are off unless they are named"
 
     page = command("filters", "dry-run", place / "first").out
