@@ -286,7 +286,7 @@ class RankJudge:
             self.findings.weak.append(("search-exhausted", Node(number, counted[0].left_event, counted[0].right_event)))
         kept, hidden = self._unfiltered(roots)
         self.findings.weak += [("filtered-difference", root.node) for root in hidden[:1]]
-        return sorted(kept, key=lambda root: self.walk.rows.order(root.node))
+        return sorted(kept, key=lambda root: self.walk.rows.turn(root.node))
 
     def _unfiltered(self, roots: list[Root]) -> tuple[list[Root], list[Root]]:
         """Roots that no filter hides, and the others; what follows from a hidden one is not called equal."""

@@ -109,7 +109,7 @@ class RootWalk:
             first = min(walk.seen, key=self.rows.order)
             walk.roots.append(Root(first, Origin.STRUCTURE, self.output_slot(first), consumer=walk.seen[first]))
         found = [as_cast(self.timeline, root) for root in merged(list(dict.fromkeys(walk.roots)))]
-        return sorted(found, key=lambda root: self.rows.order(root.node))
+        return sorted(found, key=lambda root: self.rows.turn(root.node))
 
     # -- one pair ------------------------------------------------------------------------------------------------------
 

@@ -58,6 +58,10 @@ class Rows:
             return node.window, self.index(node.window).order(node.left, node.right)
         return node.window, int(node.left if node.left is not None else node.right or 0)
 
+    def turn(self, node: Node) -> tuple[int, int, int]:
+        """Sort key as `order`, which also tells apart what one side does alone between the same two pairs."""
+        return *self.order(node), 0 if node.is_pair else node.one[1]
+
     def event(self, row: Row) -> int:
         """The event of a row."""
         return int(self.timeline.flow(row.side, row.window).window.event[row.row])

@@ -266,6 +266,41 @@ def test_a_copy_into_state_that_one_side_lacks_is_the_place_and_not_the_earlier_
     assert (verdict.pivot.suspect or verdict.pivot.reference).text == "mean.copy_(new)"
 
 
+@pytest.mark.parametrize("alone", ["suspect", "reference"])
+def test_of_two_writes_that_one_side_does_alone_the_one_done_first_is_the_place(alone):
+    """A range that is still observed: its lower end is written before the upper one, and read after it."""
+
+    def train(observes):
+        s = Script()
+        w, low, high = s.given((8, 8), 2, name="param:w"), s.given((8,), 3, name="buffer:low"), s.given((8,), 4, name="buffer:high")
+        for step in range(3):
+            h = s.op("aten.mm.default", [s.given((4, 8), 100 + step), w], (4, 8), at="x @ self.w", line=3)
+            if step == 0 or (observes and step == 1):
+                low = s.op(
+                    "aten.copy_.default",
+                    [low, s.op("aten.amin.default", [h], (8,), at="h.min(0)", line=4)],
+                    into=low,
+                    at="low.copy_()",
+                    line=4,
+                )
+                high = s.op(
+                    "aten.copy_.default",
+                    [high, s.op("aten.amax.default", [h], (8,), at="h.max(0)", line=5)],
+                    into=high,
+                    at="high.copy_()",
+                    line=5,
+                )
+            width = s.op("aten.sub.Tensor", [high, low], (8,), at="high - low", line=6)
+            s.read(s.op("aten.div.Tensor", [h, width], (4, 8), at="h / width", line=7), line=8)
+            s.state(param__w=w, buffer__low=low, buffer__high=high)
+            s.update()
+        return s.close()
+
+    verdict = compare(train(alone == "reference"), train(alone == "suspect"))
+    assert (verdict.verdict, verdict.pivot.step, verdict.pivot.origin) == ("diverged", 1, "structure")
+    assert getattr(verdict.pivot, alone).text == "low.copy_()"
+
+
 def test_logs_of_different_quantities_at_one_place_are_no_difference(both):
     """A helper that prints whatever it is given: the place alone does not make two reads the same."""
 
