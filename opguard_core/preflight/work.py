@@ -20,6 +20,7 @@ from opguard_core.plan.allowlist import TRUSTED
 from opguard_core.preflight.sites import is_step_end
 from opguard_core.trace.columns import StringTables
 from opguard_core.trace.reader import RankTrace, Run
+from opguard_core.trace.sources import SOURCES_NAME, stored_bytes
 from opguard_core.trace.window import WindowTable
 
 Flags = NDArray[np.bool_]
@@ -102,7 +103,7 @@ def measure(run: Run) -> Measured:
     if not observed:  # no early end: the times between the updates
         observed = [_median_s(np.diff(rank.ended_ns).tolist()) for rank in ranks.values()]
     per_step, start = zip(*(_disk(run.ranks[number], rank) for number, rank in ranks.items()), strict=True)
-    sources = sum(path.stat().st_size for path in run.path.rglob("*.py") if path.is_file())
+    sources = stored_bytes(run.path / SOURCES_NAME)
     steps = max(len(rank.events) for rank in ranks.values())
     return Measured(heaviest, steps, _slowest(observed), _slowest(bare), sum(per_step), sum(start) + sources, clock)
 

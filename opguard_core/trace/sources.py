@@ -78,6 +78,11 @@ def read_source(directory: Path, digest: str) -> str:
     return data.decode("utf-8", "surrogatepass")
 
 
+def stored_bytes(directory: Path) -> int:
+    """Bytes on disk of all texts of a store, 0 where there is none."""
+    return sum(path.stat().st_size for path in directory.glob("*") if path.is_file())
+
+
 def _inflated(data: bytes, path: Path) -> bytes:
     """Decompress, never beyond what a source may have."""
     stream = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)

@@ -1,12 +1,14 @@
 """Counts and estimates of cost, on traces whose contents are known."""
 
 import dataclasses
+import hashlib
 
 import pytest
 
 from opguard_core.ids import MODES
 from opguard_core.preflight.estimate import BYTE_S, EVENT_S, STATE_TENSOR_S, TENSOR_S, disk, mode_costs, work_s
 from opguard_core.preflight.work import Load, Measured, measure
+from opguard_core.trace.sources import SOURCES_NAME, encode_source, write_source
 from tests.support.script import Script
 from tests.unit.preflight.conftest import training
 
@@ -64,6 +66,15 @@ def test_a_trace_three_times_as_long_grows_by_what_the_short_one_says(tmp_path):
     promised = side.disk_start_bytes + 60 * side.disk_step_bytes
     assert 0.5 < promised / real < 2
     assert len(long.ranks) == 1
+
+
+def test_the_texts_of_the_sources_are_stored_once(tmp_path):
+    run = traced(tmp_path)
+    without = measure(run).disk_start_bytes
+    text = "x = 1\n"
+    write_source(run.path / SOURCES_NAME, hashlib.sha256(encode_source(text)).hexdigest(), text)
+    (stored,) = (run.path / SOURCES_NAME).iterdir()
+    assert measure(run).disk_start_bytes == without + stored.stat().st_size
 
 
 def test_a_program_without_an_update_has_no_step(tmp_path):
