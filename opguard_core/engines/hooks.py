@@ -68,10 +68,12 @@ class Hooks:
         settle: Callable[[bool], None] | None = None,
     ) -> None:
         self.context, self.names, self._follow = context, names, follow
-        self.witness, self._before_first_update, self._updated = witness, before_first_update, False
+        self.witness, self._before_first_update = witness, before_first_update
+        self._updated = False
         self.aside = Aside(context)
         self.updates = Updates(context.progress, names)
-        self.state, self._settle = state or StateBoundary(context, names), settle
+        self.state = state or StateBoundary(context, names)
+        self._settle = settle
 
     def mark(self, marker: Marker, args: str = "", phase: str | None = None) -> None:
         """Emit a marker where the program stands; outside the capture window only the begin and the end of the run."""

@@ -128,7 +128,9 @@ def run_child(argv: Sequence[str], env: Mapping[str, str], *, over: Callable[[],
                 f"{argv[0]} cannot be started: {error.strerror}.", hint="Check that the command exists and may be executed."
             ) from error
         forwarder.started(process.pid)
-        if over is not None and _wait_until(process, over, own_group=own_group):
+        others = None if over is None else _wait_until(process, over)
+        if others is not None:
+            _end(process, others, own_group=own_group)
             return Exit(None, None, forwarder.told, over=True)
         returned = process.wait()
         if own_group and forwarder.told is not None:
@@ -137,16 +139,20 @@ def run_child(argv: Sequence[str], env: Mapping[str, str], *, over: Callable[[],
     return Exit(code, number, forwarder.told)
 
 
-def _wait_until(process: subprocess.Popen[bytes], over: Callable[[], Sequence[int] | None], *, own_group: bool) -> bool:
-    """Wait until the program ends (False), or is to be ended and then has been (True)."""
+def _wait_until(process: subprocess.Popen[bytes], over: Callable[[], Sequence[int] | None]) -> Sequence[int] | None:
+    """Wait until the program ends (None), or is to be ended: then the processes that must end with it."""
     while True:
         try:
             process.wait(_POLL_S)
-            return False
+            return None
         except subprocess.TimeoutExpired:
             others = over()
         if others is not None:
-            break
+            return others
+
+
+def _end(process: subprocess.Popen[bytes], others: Sequence[int], *, own_group: bool) -> None:
+    """End a program and others with it: SIGTERM, then SIGKILL, until nothing of them is left."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             if own_group:
@@ -160,10 +166,9 @@ def _wait_until(process: subprocess.Popen[bytes], over: Callable[[], Sequence[in
         while time.monotonic() < deadline:
             ended = process.poll() is not None
             if ended and not any(alive(pid) for pid in others) and not (own_group and _group_lives(process.pid)):
-                return True
+                return
             time.sleep(_POLL_S)
     process.wait()
-    return True
 
 
 def _end_group(group: int) -> None:
