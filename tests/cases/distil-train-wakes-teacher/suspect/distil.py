@@ -1,0 +1,27 @@
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+def mlp(width):
+    return nn.Sequential(nn.Linear(10, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, 4))
+
+
+class Distiller(nn.Module):
+    def __init__(self, temperature=2.0):
+        super().__init__()
+        self.teacher = mlp(32)
+        self.student = mlp(8)
+        self.t = temperature
+        self.teacher.requires_grad_(False)
+        self.teacher.eval()
+
+    @torch.no_grad()
+    def targets(self, x):
+        return F.softmax(self.teacher(x) / self.t, 1)
+
+    def forward(self, x, y):
+        soft = self.targets(x)
+        logits = self.student(x)
+        kd = F.kl_div(F.log_softmax(logits / self.t, 1), soft, reduction="batchmean")
+        return 0.5 * F.cross_entropy(logits, y) + 0.5 * self.t ** 2 * kd

@@ -1,0 +1,24 @@
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+from private import private_gradient
+
+BOUNDS = (0.2, 0.2, 2.0, 2.5, 4.0)
+
+
+def main():
+    torch.manual_seed(60)
+    net = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 3))
+    opt = torch.optim.SGD(net.parameters(), lr=0.2)
+    noise = torch.Generator().manual_seed(61)
+    for step in range(5):
+        x = torch.randn(10, 6)
+        y = torch.randint(0, 3, (10,))
+        private_gradient(net, F.cross_entropy, x, y, clip=BOUNDS[step], sigma=0.3, gen=noise)
+        opt.step()
+        with torch.no_grad():
+            print(step, f"{F.cross_entropy(net(x), y).item():.9g}")
+
+
+main()
