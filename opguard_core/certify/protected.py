@@ -102,15 +102,17 @@ class Protected:
         if (side, number) not in self._losses:
             window = self.timeline.flow(side, number).window
             linked = window.forward[(window.phase == _BACKWARD) & (window.forward >= 0)]
-            self._losses[side, number] = self._terms(side, number), frozenset(linked.tolist())
+            through = frozenset(linked.tolist())
+            self._losses[side, number] = self._terms(side, number, through), through
         return self._losses[side, number]
 
-    def _terms(self, side: int, number: int) -> frozenset[int]:
+    def _terms(self, side: int, number: int, through: frozenset[int]) -> frozenset[int]:
         """From what backward passes start from, up through scalars: a scaled or averaged loss and the loss itself."""
         flow = self.timeline.flow(side, number)
         window = flow.window
         queue = [row for event in starts(window).tolist() for row in range(int(window.first[event]), int(window.first[event + 1]))]
-        terms: set[int] = set()
+        terms = set() if queue else _scalars_of(flow, through)
+        queue += [row for event in terms for row in window.reads(event).tolist()]
         while queue and len(terms) < MAX_LOSS_TERMS:
             for made in flow.producers(queue.pop())[0]:
                 maker = int(window.event[made])
@@ -118,6 +120,24 @@ class Protected:
                     terms.add(maker)
                     queue += window.reads(maker).tolist()
         return frozenset(terms)
+
+
+def _scalars_of(flow: Dataflow, through: frozenset[int]) -> set[int]:
+    """Events that make scalars of what backward passes went through, in any number of steps.
+
+    Where the first gradient was given (``loss.backward(scale)``) nothing shows where a pass started; the loss is among these.
+    """
+    window = flow.window
+    found: set[int] = set()
+    queue = sorted(through)
+    while queue and len(found) < MAX_LOSS_TERMS:
+        event = queue.pop()
+        made = [row for row in range(int(window.first[event]), int(window.first[event + 1])) if window.written[row]]
+        if event in found or window.phase[event] in (_BACKWARD, OPTIMIZER_PHASE) or not any(is_scalar(window, row) for row in made):
+            continue
+        found.add(event)
+        queue += [int(window.event[reader]) for row in made for reader in flow.consumers(row)]
+    return found
 
 
 def _names(flow: Dataflow, row: int) -> set[str]:

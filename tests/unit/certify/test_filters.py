@@ -273,6 +273,27 @@ def test_the_scalars_a_backward_pass_starts_from_are_the_loss(judge, wide):
     refused(judge, (start(1, 1), start(1, 2)), said, "the loss")
 
 
+def test_a_loss_whose_first_gradient_was_given_is_the_loss(judge, wide):
+    """``(mean(a) + penalty).backward(gradient)``: the pass goes through the mean and leaves no trace of the sum."""
+
+    def start(content, told):
+        def change(s, t):
+            mean = s.op("aten.mean.default", [t["a"]], (), 3, at="mean(a)", line=30)
+            through = s.seq - 1
+            loss = s.op("aten.add.Tensor", [mean], (), content, at="mean(a) + penalty", line=31)
+            s.op("aten.expand.default", [mean], (4, 8), 1, at="loss.backward(gradient)", line=32, phase="backward", forward=through)
+            s.read(loss.holding(told), at="loss.item()", line=33)
+
+        return in_step(1, "after gelu", change)
+
+    made, said = (
+        rule("mean(a) + penalty", "aten.add.Tensor", id="made"),
+        rule("loss.item()", "aten._local_scalar_dense.default", "in.0", id="said"),
+    )
+    refused(judge, (start(1, 1), start(2, 2)), made, "the loss")
+    refused(judge, (start(1, 1), start(1, 2)), said, "the loss")
+
+
 def test_named_state_and_its_boundary_are_never_hidden(judge, wide):
     def write(content):
         def change(s, t):
