@@ -85,7 +85,7 @@ def test_a_run_inside_a_run_is_refused(tmp_path):
 def test_our_own_mistakes_end_in_2_and_never_in_1(tmp_path):
     code = (
         "import sys; sys.path.insert(0, sys.argv.pop(1)); from opguard_core.launch import command, launcher\n"
-        "launcher.child.run_child = lambda *_: 1 / 0\nsys.exit(command.main())"
+        "launcher.child.run_child = lambda *_, **__: 1 / 0\nsys.exit(command.main())"
     )
     words = launch_argv(sys.executable, tmp_path / "trace", [sys.executable, "-c", ""])
     done = subprocess.run([sys.executable, "-c", code, os.path.dirname(words[1]), *words[2:]], env=_env(), capture_output=True, text=True)
