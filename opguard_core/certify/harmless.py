@@ -10,8 +10,9 @@ from collections.abc import Callable
 import numpy as np
 
 from opguard_core.align import slots
-from opguard_core.align.columns import Ints, Window
+from opguard_core.align.columns import STATE, Ints, Window
 from opguard_core.align.timeline import REFERENCE, SUSPECT, Row, Timeline
+from opguard_core.certify.accounted import Accounted
 from opguard_core.certify.ambiguity import BY_POSITION
 from opguard_core.certify.findings import Harmless, RankFindings
 from opguard_core.certify.index import SURE, WindowIndex
@@ -45,12 +46,14 @@ class HarmlessDifferences:
         timeline: Its windows.
         rows: Look-ups over them.
         findings: Where the outcome goes.
+        accounted: What the other side made although only one keeps it.
     """
 
-    def __init__(self, timeline: Timeline, rows: Rows, findings: RankFindings) -> None:
+    def __init__(self, timeline: Timeline, rows: Rows, findings: RankFindings, accounted: Accounted) -> None:
         self.timeline = timeline
         self.rows = rows
         self.findings = findings
+        self._accounted = accounted
         self._lefts: dict[int, set[int]] = {}
         self._lasting: dict[tuple[int, int], list[tuple[int, int, Harmless]]] = {}
 
@@ -169,6 +172,15 @@ class HarmlessDifferences:
             row = earlier[0]  # an update in several operators: scaled, then added to
         return False
 
+    def _is_its_own(self, row: Row) -> bool:
+        """The write only copies what both sides have, into something by a name that the other side's state never had."""
+        own = self.timeline.flow(row.side, row.window).window
+        name = own.text(int(own.tensor[row.row]))
+        others = self.findings.completed[-1:] if name else []
+        windows = [self.rows.index(number).window(1 - row.side) for number in others]
+        named = any(name == window.text(slot) for window in windows for slot in np.unique(_state_slots(window)).tolist())
+        return bool(windows) and not named and self._accounted.made(row)
+
     def _unread_updates(self, number: int) -> None:
         """State written in the last window, after its last state boundary, that the other side does not have at all.
 
@@ -182,10 +194,18 @@ class HarmlessDifferences:
             for storage in np.unique(window.storage[written]).tolist():
                 for at in flow.last_writes(storage):
                     row = Row(side, number, at)
-                    if window.known[at] and self.rows.is_missing(row) and (self._is_named(window, at) or self._goes_on(row, storage)):
+                    if not window.known[at] or not self.rows.is_missing(row) or self._is_its_own(row):
+                        continue
+                    if self._is_named(window, at) or self._goes_on(row, storage):
                         node = self.rows.pair_node(row) or self.rows.lone_node(row)
                         self.findings.unresolved.append(Harmless(node, window.text(int(window.slot[at])), True, SURE))
                         return
+
+
+def _state_slots(window: Window) -> Ints:
+    """Names of the slots of a window's state boundaries, as numbers."""
+    numbers: Ints = window.slot[window.kind[window.event] == STATE].astype(np.int64)
+    return numbers
 
 
 def _last_work(window: Window) -> int:

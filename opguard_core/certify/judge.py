@@ -9,6 +9,7 @@ import numpy as np
 from opguard_core.align import slots
 from opguard_core.align.columns import COLLECTIVE, OPTIMIZER_PHASE, READ, Flags, Ints
 from opguard_core.align.timeline import REFERENCE, SUSPECT, Step, Timeline
+from opguard_core.certify.accounted import Accounted
 from opguard_core.certify.ambiguity import BY_POSITION, rivals
 from opguard_core.certify.draws import Draws
 from opguard_core.certify.endings import last_told, raising
@@ -48,7 +49,8 @@ class RankJudge:
         self.findings = findings
         self.walk = RootWalk(timeline)
         self._hiding = hiding
-        self._harmless = HarmlessDifferences(timeline, self.walk.rows, findings)
+        self._accounted = Accounted(self.walk.rows)
+        self._harmless = HarmlessDifferences(timeline, self.walk.rows, findings, self._accounted)
         self._draws = Draws(timeline)
         self._stepped_over = 0
         self._held: list[Root] = []
@@ -96,7 +98,7 @@ class RankJudge:
         index = WindowIndex(aligned)
         self.walk.rows.adopt(step.number, index)
         state = compare_state(aligned)
-        note_state(findings, step.number, state)
+        note_state(findings, step.number, state, self._accounted)
         ledgers = self.timeline.ledgers
         matters = Matters(index, state, (ledgers[REFERENCE].lifetimes, ledgers[SUSPECT].lifetimes), last_told(self.timeline, index))
         findings.shares.append(shares(aligned, index))

@@ -60,6 +60,15 @@ def _is_shared(rows: Rows, read: Row, copies: int) -> bool:
     return True
 
 
+def is_copy_of_shared(rows: Rows, writer: Row) -> bool:
+    """The row's event only copied something that was written alike on both sides."""
+    return (
+        rows.timeline.is_common(writer.window)
+        and _copies(rows, writer)
+        and _reads_shared(rows, writer.side, writer.window, rows.event(writer), 1)
+    )
+
+
 def _copies(rows: Rows, writer: Row) -> bool:
     """The row's event reads one thing and writes the same value."""
     window = rows.timeline.flow(writer.side, writer.window).window

@@ -6,7 +6,8 @@ import numpy as np
 
 from opguard_core.align import slots
 from opguard_core.align.columns import KINDS, READ, Ints
-from opguard_core.align.timeline import REFERENCE, SUSPECT, Step
+from opguard_core.align.timeline import REFERENCE, SUSPECT, Row, Step
+from opguard_core.certify.accounted import Accounted
 from opguard_core.certify.findings import RankFindings
 from opguard_core.certify.index import WindowIndex
 from opguard_core.certify.roots import Node
@@ -17,17 +18,24 @@ from opguard_core.ids import Kind
 _GAP = KINDS.index(Kind.GAP)
 
 
-def note_state(findings: RankFindings, number: int, state: StateBoundary) -> None:
-    """Count what the state boundary of a window says: what is equal, what is missing, what has no counterpart."""
+def note_state(findings: RankFindings, number: int, state: StateBoundary, accounted: Accounted) -> None:
+    """Count what the state boundary of a window says: what is equal, what is missing, what has no counterpart.
+
+    Parameters that only one side keeps have one all the same where the other side made the same values.
+    """
     for side in (REFERENCE, SUSPECT):
         if not state.present[side]:
             findings.state_missing[side].append(number)
     findings.state_slots += state.count_same()
     findings.updates += state.count_same("param")
-    lone = state.reference_only.get("param", []), state.suspect_only.get("param", [])
+    lone = (
+        [name for name, row in names.get("param", {}).items() if not accounted.kept(Row(side, number, row))]
+        for side, names in ((REFERENCE, state.reference_only), (SUSPECT, state.suspect_only))
+    )
+    left, right = lone
     findings.drawn_apart = state.drawn_apart  # of the last window that is compared
-    if any(lone):
-        findings.state_unmatched.append((number, *lone))
+    if left or right:
+        findings.state_unmatched.append((number, left, right))
 
 
 def count(findings: RankFindings, rows: Rows, step: Step, index: WindowIndex, pivot: Node | None) -> None:

@@ -59,8 +59,8 @@ class StateBoundary:
         right: int64[k], their counterparts.
         code: uint8[k], how they compare.
         kinds: Kind of each.
-        reference_only: Names only the reference has, by kind.
-        suspect_only: Names only the suspect has, by kind.
+        reference_only: Names only the reference has, with their rows, by kind.
+        suspect_only: Names only the suspect has, with their rows, by kind.
         drawn_apart: Generators of torch that differ; those of Python and numpy are often not seeded at all.
     """
 
@@ -70,8 +70,8 @@ class StateBoundary:
     right: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     code: slots.Codes = field(default_factory=lambda: np.zeros(0, np.uint8))
     kinds: list[str] = field(default_factory=list)
-    reference_only: dict[str, list[str]] = field(default_factory=dict)
-    suspect_only: dict[str, list[str]] = field(default_factory=dict)
+    reference_only: dict[str, dict[str, int]] = field(default_factory=dict)
+    suspect_only: dict[str, dict[str, int]] = field(default_factory=dict)
     drawn_apart: list[str] = field(default_factory=list)
 
     def count_same(self, kind: str | None = None) -> int:
@@ -201,9 +201,9 @@ def _matches(left: dict[Hashable, list[int]], right: dict[Hashable, list[int]]) 
     return pairs
 
 
-def _names(window: Window, rows: Ints) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = defaultdict(list)
+def _names(window: Window, rows: Ints) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = defaultdict(dict)
     for row in rows.tolist():
         name = window.text(int(window.slot[row]))
-        found[kind_of(name)].append(name)
+        found[kind_of(name)][name] = row
     return dict(found)

@@ -301,6 +301,51 @@ def test_of_two_writes_that_one_side_does_alone_the_one_done_first_is_the_place(
     assert getattr(verdict.pivot, alone).text == "low.copy_()"
 
 
+def averaging(*, module, factor="0.1", copies=3):
+    """An average of weights and a copied counter, kept as a named module or as tensors of the program's own, updated after the state."""
+    s = Script()
+    w, count = s.given((8, 8), 2, name="param:w"), s.given((), 3, name="buffer:w.count")
+    names = {"name": "param:average.w"} if module else {}
+    mean = s.op("aten.clone.default", [w], (8, 8), w.held, at="deepcopy", line=2, **names)
+    told = s.op("aten.clone.default", [count], (), count.held, at="deepcopy", line=2, name="buffer:average.count") if module else count
+    for step in range(3):
+        h = s.op("aten.mm.default", [s.given((4, 8), 100 + step), w], (4, 8), at="x @ w", line=3)
+        s.read(h, at="loss.item()", line=4)
+        w = s.op("aten.add_.Tensor", [w, s.given((8, 8), 200 + step)], (8, 8), into=w, at="opt.step()", line=8, phase="optimizer")
+        count = s.op("aten.add_.Tensor", [count], (), into=count, at="count.add_(1)", line=9)
+        kept = {"param__average.w": mean, "buffer__average.count": told} if module else {}
+        s.state(param__w=w, **{"buffer__w.count": count}, **kept)
+        s.update()
+        mean = s.op("aten.lerp_.Scalar", [mean, w], (8, 8), into=mean, args=factor, at="mean.lerp_(w, f)", line=10, phase="data")
+        if module and step < copies:
+            told = s.op("aten.copy_.default", [told, count], (), count.held, into=told, at="a.copy_(b)", line=11, phase="data")
+    s.marker("opguard.run.end")
+    return s.close()
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_an_average_kept_as_a_module_or_as_tensors_is_the_same_average(mirrored):
+    sides = averaging(module=True), averaging(module=False)
+    verdict = compare(*(sides[::-1] if mirrored else sides))
+    assert (verdict.verdict, verdict.reasons) == ("identical", [])
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_an_average_that_only_one_side_keeps_as_a_module_is_no_cover_for_another_factor(mirrored):
+    sides = averaging(module=True), averaging(module=False, factor="0.2")
+    verdict = compare(*(sides[::-1] if mirrored else sides))
+    assert verdict.verdict == "diverged"
+    assert (verdict.pivot.suspect.text, verdict.pivot.origin) == ("mean.lerp_(w, f)", "argument")
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+@pytest.mark.parametrize("copies", [0, 2])
+def test_a_copy_that_one_side_lacks_into_state_both_have_is_not_identical(copies, mirrored):
+    """Never made at all, or not after the last update."""
+    sides = averaging(module=True), averaging(module=True, copies=copies)
+    assert compare(*(sides[::-1] if mirrored else sides)).verdict != "identical"
+
+
 def test_logs_of_different_quantities_at_one_place_are_no_difference(both):
     """A helper that prints whatever it is given: the place alone does not make two reads the same."""
 
