@@ -255,6 +255,7 @@ class Lazy(torch.utils.data.Sampler):
 
 
 def test_batches_drawn_ahead_for_workers_are_the_same_or_it_is_an_error(tmp_path):
+    random.seed(1)  # with one seed in seven both ways give the same indices
     first, again = (loader(Lazy(), workers=1) for _ in range(2))
     iterator = iter(first)
     for _ in range(2):  # the first two were drawn at once, those after them between draws of the program
