@@ -14,6 +14,7 @@ import glob
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ FORMAT = 1
 MAX_HEADER_BYTES = 1 << 30
 CHUNK_BYTES = 1 << 24
 _NO_SEAL = "0" * 64
+_SEAL = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,8 @@ def read(path: Path, *, data: bool = True) -> tuple[dict[str, Any], dict[str, to
     except (OSError, ValueError) as error:
         raise StateDamaged(f"The snapshot {path} cannot be read: {error}.", hint="Check the path and its permissions.") from error
     seal = str(metadata["opguard.seal"])
+    if not _SEAL.fullmatch(seal):
+        raise _damaged(path, "its seal is no digest")
     digest = hashlib.sha256(start + header.replace(_seal_text(seal), _seal_text(_NO_SEAL), 1))
     for storage in storages.values():
         digest.update(memory(storage, 0, storage.nbytes()))

@@ -88,7 +88,7 @@ class Writer:
             return {"k": _SEQUENCES[kind], "v": [self.node(item, f"{path}.{index}") for index, item in enumerate(members)]}
         if kind is collections.deque:
             return {"k": "deque", "n": value.maxlen, "v": [self.node(item, f"{path}.{index}") for index, item in enumerate(value)]}
-        if kind in (bytes, bytearray):
+        if kind is bytes:
             return {"k": "bytes", "v": base64.b85encode(bytes(value)).decode("ascii")}
         if kind is complex:
             return {"k": "complex", "v": struct.pack("<dd", value.real, value.imag).hex()}
@@ -186,7 +186,7 @@ class Reader:
         self._storages = storages
 
     def value(self, node: Node) -> Any:
-        """The value of a node, as `Writer.node` took it; tensors on the CPU, device by `device_of`.
+        """The value of a node, as `Writer.node` took it; tensors on the CPU.
 
         Raises:
             StateDamaged: It is no node of ours.

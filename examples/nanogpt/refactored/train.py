@@ -32,6 +32,7 @@ class Settings:
 
 def parse(arguments):
     kinds = {field.name: type(field.default) for field in fields(Settings)}
+    kinds = {name: "True".__eq__ if kind is bool else kind for name, kind in kinds.items()}
     given = dict(argument.removeprefix("--").split("=") for argument in arguments)
     return Settings(**{name: kinds[name](value) for name, value in given.items()})
 

@@ -20,7 +20,7 @@ learning_rate, min_lr, warmup_iters, weight_decay, grad_clip = 3e-3, 3e-4, 2, 0.
 dtype, seed, compile = "bfloat16", 1337, False
 for argument in sys.argv[1:]:
     name, value = argument.removeprefix("--").split("=")
-    globals()[name] = type(globals()[name])(value)
+    globals()[name] = value == "True" if isinstance(globals()[name], bool) else type(globals()[name])(value)
 
 
 class TokenLoss(torch.autograd.Function):

@@ -256,6 +256,20 @@ def test_a_file_cut_short_or_changed_anywhere_is_refused(tmp_path):
     assert state.restore(path).values["y"] == "text"
 
 
+def test_a_forged_seal_that_is_no_digest_is_damage(tmp_path):
+    state.snapshot(tmp_path / "s", values={"step": 3})
+    data = (tmp_path / "s").read_bytes()
+    seal = state.inspect(tmp_path / "s")["seal"].encode()
+    (tmp_path / "s").write_bytes(data.replace(seal, "\u00e9".encode() * 32, 1))
+    with pytest.raises(StateDamaged, match="no digest"):
+        state.restore(tmp_path / "s")
+
+
+def test_bytes_that_can_change_are_refused_rather_than_changed(tmp_path):
+    with pytest.raises(StateUnsupported, match="bytearray"):
+        state.snapshot(tmp_path / "s", values={"raw": bytearray(b"x")})
+
+
 def test_a_newer_format_and_a_missing_file_say_so(tmp_path, monkeypatch):
     with pytest.raises(StateDamaged, match="cannot be read"):
         state.restore(tmp_path / "none")
