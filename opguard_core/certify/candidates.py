@@ -10,7 +10,7 @@ from opguard_core.certify.roots import Node
 
 MAX_CANDIDATES = 8
 UNRESOLVED = "unresolved-difference"
-WEAK = ("low-confidence", "auxiliary-output", "search-exhausted", "filtered-difference")
+WEAK = ("low-confidence", "auxiliary-output", "search-exhausted", "state-exchanged", "filtered-difference")
 
 
 def candidates(judged: Judged) -> list[dict[str, Any]]:

@@ -67,6 +67,8 @@ class RankFindings:
         pivot: Root of the first difference that matters, and other roots of the same difference.
         rivals: Pairs that fit as well as the pivot and would name another expression.
         on_trust: What the pivot claims rests on work that the mode did not look into.
+        split_update: The pivot is an update that one side lacks, and the sides have unequally many optimizers.
+        optimizers: Optimizers made so far, by side.
         first_consumers: First pairs whose reads differ because of it.
         clock: When the pivot happens, by collectives: twice those begun before it, one more for a collective's own result.
         harmless: Differences that reached nothing, in order.
@@ -98,6 +100,8 @@ class RankFindings:
     pivot: list[Root] = field(default_factory=list)
     rivals: list[Node] = field(default_factory=list)
     on_trust: bool = False
+    split_update: bool = False
+    optimizers: list[int] = field(default_factory=lambda: [0, 0])
     first_consumers: list[Node] = field(default_factory=list)
     clock: int = 0
     harmless: list[Harmless] = field(default_factory=list)

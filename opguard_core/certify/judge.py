@@ -20,7 +20,7 @@ from opguard_core.certify.index import WindowIndex
 from opguard_core.certify.log_reads import is_other_reading
 from opguard_core.certify.losses import tells_the_loss
 from opguard_core.certify.matters import GUESS, READ_SINK, Matters, Spread
-from opguard_core.certify.prefix import count, note_state, orders
+from opguard_core.certify.prefix import count, note_optimizers, note_state, orders
 from opguard_core.certify.root import RootWalk
 from opguard_core.certify.roots import Node, Root
 from opguard_core.certify.share import shares
@@ -99,6 +99,7 @@ class RankJudge:
         self.walk.rows.adopt(step.number, index)
         state = compare_state(aligned)
         note_state(findings, step.number, state, self._accounted)
+        note_optimizers(findings, aligned)
         ledgers = self.timeline.ledgers
         matters = Matters(index, state, (ledgers[REFERENCE].lifetimes, ledgers[SUSPECT].lifetimes), last_told(self.timeline, index))
         findings.shares.append(shares(aligned, index))
@@ -119,7 +120,19 @@ class RankJudge:
             self.findings.rivals = [Node(node.window, *pair) for pair in rivals(self.walk.rows.index(node.window), node.left, node.right)]
         self.findings.pivot = roots
         self.findings.on_trust = self.walk.rests_on_trust(roots[0])
+        self.findings.split_update = self._is_split_update(node)
         self.findings.clock = self._clock(roots[0])
+
+    def _is_split_update(self, node: Node) -> bool:
+        """An update that one side lacks, where the sides divide their parameters among unequally many optimizers.
+
+        A step ends with the optimizer that counts; what another one does after it stands in the next step.
+        """
+        optimizers = self.findings.optimizers
+        if optimizers[REFERENCE] == optimizers[SUSPECT] or (node.left is not None and node.right is not None):
+            return False
+        side, event = (SUSPECT, node.right) if node.left is None else (REFERENCE, node.left)
+        return event is not None and bool(self.timeline.flow(side, node.window).window.phase[event] == OPTIMIZER_PHASE)
 
     def _state_roots(self, number: int, state: StateBoundary) -> list[Root]:
         """Roots of a state difference; one that no operator shows is held back, for the first operator that reads it."""
@@ -282,6 +295,9 @@ class RankJudge:
         if self._stepped_over >= MAX_STEPPED_OVER:
             return roots
         counted = [slot for slot in state.differing() if slot.counts]
+        if state.exchanged:  # names that depend on what ran first, or values that changed places: the state cannot tell
+            self.findings.weak.append(("state-exchanged", Node(number, counted[0].left_event, counted[0].right_event)))
+            return roots
         for slot in counted[:MAX_STATE_WALKS]:
             roots += self.walk.from_slots(Node(number, slot.left_event, slot.right_event), slot.left, slot.right)
         if counted and not roots:

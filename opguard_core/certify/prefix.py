@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from opguard_core.align import slots
+from opguard_core.align.aligned import Aligned
 from opguard_core.align.columns import KINDS, READ, Ints
 from opguard_core.align.timeline import REFERENCE, SUSPECT, Row, Step
 from opguard_core.certify.accounted import Accounted
@@ -13,9 +14,10 @@ from opguard_core.certify.index import WindowIndex
 from opguard_core.certify.roots import Node
 from opguard_core.certify.standing import Rows
 from opguard_core.certify.statecompare import StateBoundary
-from opguard_core.ids import Kind
+from opguard_core.ids import Kind, Marker
 
 _GAP = KINDS.index(Kind.GAP)
+_MARKER = KINDS.index(Kind.MARKER)
 
 
 def note_state(findings: RankFindings, number: int, state: StateBoundary, accounted: Accounted) -> None:
@@ -36,6 +38,14 @@ def note_state(findings: RankFindings, number: int, state: StateBoundary, accoun
     findings.drawn_apart = state.drawn_apart  # of the last window that is compared
     if left or right:
         findings.state_unmatched.append((number, left, right))
+
+
+def note_optimizers(findings: RankFindings, aligned: Aligned) -> None:
+    """Count the optimizers that each side made in a window."""
+    for side, flow in ((REFERENCE, aligned.reference), (SUSPECT, aligned.suspect)):
+        window = flow.window
+        made = window.operator[window.kind == _MARKER]
+        findings.optimizers[side] += sum(window.text(number) == Marker.OPTIMIZER_INIT for number in made.tolist())
 
 
 def count(findings: RankFindings, rows: Rows, step: Step, index: WindowIndex, pivot: Node | None) -> None:

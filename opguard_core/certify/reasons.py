@@ -81,6 +81,20 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "The first difference that matters shows at {place}, and what made it was not looked into: mode trusted passes over it.",
         "Compare with `--mode full`, with `--steps` around the place if the run is long.",
     ),
+    "optimizers-differ": (
+        (
+            "An update at {place} has no counterpart, but the reference made {reference} optimizers and the suspect {suspect}: a step ends "
+            "with the one whose parameters get the most gradient bytes, and what another one does after it belongs to the next step."
+        ),
+        "Compare programs that divide their parameters alike, or step the largest optimizer last on both sides.",
+    ),
+    "state-exchanged": (
+        (
+            "At the end of a step, at {place}, both sides hold the same parameters, buffers and optimizer state, but under each other's "
+            "names: modules without a common parent are named in the order they run, or values have changed places."
+        ),
+        "Put the modules into one parent, or look whether the code that assigns state exchanges it.",
+    ),
     "start-unknown": (
         (
             "The {side} loaded an optimizer's state before its first update, and nothing tells how many updates came before: its steps are "

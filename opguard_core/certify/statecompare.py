@@ -62,6 +62,7 @@ class StateBoundary:
         reference_only: Names only the reference has, with their rows, by kind.
         suspect_only: Names only the suspect has, with their rows, by kind.
         drawn_apart: Generators of torch that differ; those of Python and numpy are often not seeded at all.
+        exchanged: What counts differs by name only: both sides hold the same contents, under names given to each other.
     """
 
     present: tuple[bool, bool]
@@ -73,6 +74,7 @@ class StateBoundary:
     reference_only: dict[str, dict[str, int]] = field(default_factory=dict)
     suspect_only: dict[str, dict[str, int]] = field(default_factory=dict)
     drawn_apart: list[str] = field(default_factory=list)
+    exchanged: bool = False
 
     def count_same(self, kind: str | None = None) -> int:
         """Number of pieces of state (of one kind) that are the same."""
@@ -123,8 +125,17 @@ def compare_state(aligned: Aligned) -> StateBoundary:
         boundary.kinds = right.vocabulary.kinds_of_state(right.slot[boundary.right])
         boundary.events = events
         boundary.drawn_apart = _drawn_apart(boundary, left, right)
+        if any(slot.counts for slot in boundary.differing()):
+            boundary.exchanged = _contents(left, events[0]) == _contents(right, events[1])
     boundary.reference_only, boundary.suspect_only = _names(left, left_rows), _names(right, right_rows)
     return boundary
+
+
+def _contents(window: Window, event: int) -> list[tuple[str, int, int]]:
+    """Kind, shape and content of everything that counts in one state event, names left aside."""
+    rows = np.arange(window.first[event], window.first[event + 1])
+    kinds = window.vocabulary.kinds_of_state(window.slot[rows])
+    return sorted((kind, int(window.shape[row]), int(window.mix[row])) for kind, row in zip(kinds, rows, strict=True) if kind in COUNTED)
 
 
 def _drawn_apart(boundary: StateBoundary, left: Window, right: Window) -> list[str]:

@@ -30,7 +30,7 @@ def summarise(judged: Judged, completeness: Completeness, rules: list[Filter]) -
     diverged = [(found, words) for found, words in judged if found.pivot]
     firsts = sorted(((_pivot_key(found), found, words) for found, words in diverged), key=lambda entry: entry[0])
     pivots = [_pivot(found, words) for _, found, words in firsts]
-    reasons = [*completeness.before_difference(), *filtered.too_wide(judged), *_ambiguous(firsts), *_on_trust(firsts)]
+    reasons = [*completeness.before_difference(), *filtered.too_wide(judged), *_ambiguous(firsts), *_on_trust(firsts), *_split(firsts)]
     reasons += completeness.unexplained({pivot.origin for pivot in pivots[:1]})
     word: VerdictWord
     if pivots and not reasons:
@@ -98,6 +98,15 @@ def _on_trust(firsts: list[tuple[tuple[int, int, int], RankFindings, Describer]]
         return []
     _, found, words = firsts[0]
     return [reason("trusted-work", place=words.shown(found.pivot[0].node))]
+
+
+def _split(firsts: list[tuple[tuple[int, int, int], RankFindings, Describer]]) -> list[Reason]:
+    """The earliest rank's pivot is an update that may only stand in the next step on the other side."""
+    if not firsts or not firsts[0][1].split_update:
+        return []
+    _, found, words = firsts[0]
+    reference, suspect = found.optimizers
+    return [reason("optimizers-differ", reference=reference, suspect=suspect, place=words.shown(found.pivot[0].node))]
 
 
 def _isolated(judged: Judged) -> list[Pivot]:
