@@ -1,6 +1,6 @@
 """What each idea of the aligner is worth: the stored pairs of the cases, judged with one idea taken away at a time.
 
-    python -m tests.benchmarks.ablations [--traces DIR ...] [--sums DIR] [--only NAME ...]
+    python -m tests.benchmarks.ablations --traces DIR DIR [--sums DIR] [--only NAME ...]
 
 A pair counts against the answer that all rules give, which the cases' own checker finds right. Nothing in the product knows of
 this: what a variant takes away is taken out of the loaded columns, or replaced in the aligner's module for the time of one
@@ -24,7 +24,6 @@ from tests.faults.injection.truth import Events, answer
 from tests.support.judge_cases import CASES, load_judge
 
 HELD = Path(__file__).resolve().parents[1] / "cases"
-STORED = ((Path("/work/traces"), CASES), (Path("/tmp/j/held"), HELD))
 EXACT, CONSUMER, LATE, MISSED, FALSE_ALARM, REFUSED, QUIET = (
     "exact", "first consumer", "late", "missed", "false alarm", "refused", "rightly quiet",
 )  # fmt: skip
@@ -120,16 +119,17 @@ def rows(found: dict[str, Counter[str]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--traces", type=Path, nargs=2, help="traces of the shared cases and of tests/cases; captured there when missing")
+    parser.add_argument(
+        "--traces", type=Path, nargs=2, required=True, help="traces of the shared cases and of tests/cases; captured there when missing"
+    )
     parser.add_argument("--sums", type=Path, help="folder of traces with a sum instead of a digest; captured there when missing")
     parser.add_argument("--only", nargs="*", default=[])
     args = parser.parse_args()
-    places = [(folder, cases) for folder, (_, cases) in zip(args.traces or [place for place, _ in STORED], STORED, strict=True)]
-    if args.traces:
-        from tests.benchmarks.capture_cases import capture
+    from tests.benchmarks.capture_cases import capture, sums  # imports torch
 
-        for folder, cases in places:
-            capture(cases, folder)
+    places = list(zip(args.traces, (CASES, HELD), strict=True))
+    for folder, cases in places:
+        capture(cases, folder)
     pairs = [pair for folder, cases in places for pair in stored(folder, cases)]
     rights = {pair.case["slug"]: answer(pair.reference, pair.suspect) for pair in pairs}
     found = {"nothing": Counter(mark(pair, rights[pair.case["slug"]], rights[pair.case["slug"]]) for pair in pairs)}
@@ -139,8 +139,6 @@ def main() -> None:
         if not args.only or variant.name in args.only:
             found[variant.name] = measure(pairs, variant, rights)
     if args.sums is not None:
-        from tests.benchmarks.capture_cases import capture, sums
-
         summed = []
         for number, (_, cases) in enumerate(places):
             capture(cases, args.sums / str(number), prepare=sums)

@@ -20,7 +20,7 @@ from opguard_core.certify.compare import compare
 from opguard_core.errors import OpGuardError
 from opguard_core.trace.reader import Run
 
-CASES = Path("/work/shared/cases")
+CASES = Path(__file__).resolve().parents[3] / "shared" / "cases"
 
 
 def load_judge(cases: Path) -> Any:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 HELD = ROOT / "tests" / "cases"
-SHARED = Path("/work/shared/cases")
+SHARED = ROOT.parent / "shared" / "cases"  # where they lie beside the repository
 
 
 @dataclass(frozen=True)
