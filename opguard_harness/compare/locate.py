@@ -41,11 +41,16 @@ def _explained(answer: dict[str, Any], located: dict[str, Any]) -> dict[str, Any
     from opguard_core.certify.caveats import LIMITS  # readers of traces cost a second to import
 
     compared = {**answer["compared"], "state_order": "another layout, as the replay of the first step shows"}
-    rest = [entry for entry in answer["reasons"] if entry["slug"] != located["why"]]
+    rest = _other_reasons(answer, located)
     told = {**answer, "reasons": rest, "compared": compared, "located": located}
     if rest:
         return told
     return {**told, "verdict": "identical", "scope": {**answer["scope"], "limit": LIMITS[answer["scope"]["determinism"]]}}
+
+
+def _other_reasons(answer: dict[str, Any], located: dict[str, Any]) -> list[dict[str, Any]]:
+    """Reasons of an answer less the one that sent us looking."""
+    return [entry for entry in answer["reasons"] if entry["slug"] != located["why"]]
 
 
 def _not_reproduced(answer: dict[str, Any], located: dict[str, Any], found: Replay) -> dict[str, Any]:
@@ -58,5 +63,5 @@ def _not_reproduced(answer: dict[str, Any], located: dict[str, Any], found: Repl
         fix="Run the comparison again: a step that moves means a race, or something outside the program that changed in between "
         f"(time, files at absolute paths). A step that stays: `--mode verify --steps {found.steps[0]}:{found.steps[1]}`.",
     )
-    rest = [entry for entry in answer["reasons"] if entry["slug"] != located["why"]]
+    rest = _other_reasons(answer, located)
     return {**answer, "reasons": [vars(told), *rest], "located": located}

@@ -22,26 +22,6 @@ _KNOWN = frozenset(
 _DYNAMIC = {"locals", "vars", "eval", "exec", "globals"}
 
 
-class _Rename(cst.CSTTransformer):
-    """Renames variables: not attributes, not keywords of calls, not what is imported."""
-
-    def __init__(self, names: dict[str, str]) -> None:
-        super().__init__()
-        self._names = names
-
-    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.Name:
-        return updated_node.with_changes(value=self._names.get(updated_node.value, updated_node.value))
-
-    def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:
-        return updated_node.with_changes(keyword=original_node.keyword)
-
-    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.Attribute:
-        return updated_node.with_changes(attr=original_node.attr)
-
-    def leave_ImportAlias(self, original_node: cst.ImportAlias, updated_node: cst.ImportAlias) -> cst.ImportAlias:
-        return original_node
-
-
 class _RenameEverywhere(cst.CSTTransformer):
     """Renames an identifier wherever it occurs, keywords of calls excepted."""
 
@@ -54,6 +34,16 @@ class _RenameEverywhere(cst.CSTTransformer):
 
     def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:
         return updated_node.with_changes(keyword=original_node.keyword)
+
+
+class _Rename(_RenameEverywhere):
+    """Renames variables: neither attributes nor what is imported."""
+
+    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.Attribute:
+        return updated_node.with_changes(attr=original_node.attr)
+
+    def leave_ImportAlias(self, original_node: cst.ImportAlias, updated_node: cst.ImportAlias) -> cst.ImportAlias:
+        return original_node
 
 
 def locals_renamed(program: Program, rng: np.random.Generator) -> None:
