@@ -4,9 +4,9 @@
       ConfigError            UnknownOption, ConflictingOptions, FilterInvalid
       EnvironmentUnsupported DependencyMissing, ForeignPackage
       PlanError              PlanMismatch
-      CaptureError           NothingCaptured, FlushFailed
+      CaptureError           NothingCaptured, FlushFailed, TransplantFailed
       TraceFormatError       NotATrace, UnsupportedVersion, CorruptSegment   (path, offset, expected, found)
-      EvidenceError          EvidenceNotFound
+      EvidenceError          EvidenceNotFound, EvidenceInvalid, EvidenceStale, ReproRefused
       RunError               LaunchFailed, TimedOut, Interrupted, ContractStopped
       StateError             StateDamaged, StateMismatch, StateUnsupported, StateNotRestored
 
@@ -108,6 +108,13 @@ class FlushFailed(CaptureError):
     slug = "flush-failed"
 
 
+class TransplantFailed(CaptureError):
+    """Bytes could not be put in place of a result; the run was ended before it went on."""
+
+    slug = "transplant-failed"
+    hint = "Only a result of the same dtype and shape in plain memory can be replaced, with bytes kept by `--keep`."
+
+
 class TraceFormatError(OpGuardError):
     """A trace cannot be read; facts carry path, offset, expected and found."""
 
@@ -135,7 +142,31 @@ class EvidenceError(OpGuardError):
 
 
 class EvidenceNotFound(EvidenceError):
+    """What the evidence names is not recorded here."""
+
     slug = "evidence-not-found"
+    hint = "Take ids from `evidence` of a result; `list_runs` shows what is stored."
+
+
+class EvidenceInvalid(EvidenceError):
+    """A text is not a reference to evidence."""
+
+    slug = "evidence-invalid"
+    hint = "Copy an id from `evidence` of a result, such as ev:0123456789ab/0/57."
+
+
+class EvidenceStale(EvidenceError):
+    """What the evidence named is not any more what it was."""
+
+    slug = "evidence-stale"
+    hint = "Compare again, and take the ids of the new result."
+
+
+class ReproRefused(EvidenceError):
+    """A boundary cannot be rebuilt from what was kept of it."""
+
+    slug = "repro-refused"
+    hint = "`get_evidence` of `damage` still shows what differs; a boundary before or after it may be one that can be rebuilt."
 
 
 class RunError(OpGuardError):

@@ -25,6 +25,7 @@ class Kind(Word):
     READ = "read"  # bytes left for Python or a file (`.item()`, `.tolist()`, `.numpy()`, save)
     STATE = "state"  # the state boundary at the end of a window; slots are named `param:…`, `grad:…`, `optim:…`, `buffer:…`, `rng:…`
     MARKER = "marker"  # a point in the program without tensors of its own, see `Marker`
+    SEMANTIC = "semantic"  # entry, exit, value or gradient of a call that the program or an order names; it only reads, see FORMAT.md
     GAP = "gap"  # records were dropped or a probe failed here; `args` names how many and why
 
 
@@ -73,6 +74,16 @@ class Status(Word):
     UNINITIALISED = "uninitialised"  # memory not written yet; shape only, digests are 0
     METADATA = "metadata"  # the operator used shape only, or the mode skips this operator; digests are 0
     UNREADABLE = "unreadable"  # a kind of tensor we cannot fingerprint; the reason is in the manifest's coverage
+
+
+class Work(Word):
+    """What kind of work was given to a device."""
+
+    KERNEL = "kernel"
+    COOPERATIVE = "cooperative kernel"
+    GRAPH = "graph"  # a whole recorded graph, replayed
+    COPY = "copy"
+    FILL = "fill"
 
 
 class Origin(Word):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from opguard_core.align.vocabulary import Vocabulary, bare_operator
+from opguard_core.align.vocabulary import OUTSIDE, Vocabulary, bare_operator
 from opguard_core.ids import Direction, Kind, Phase, Status
 
 Ints = NDArray[np.int64]
@@ -197,6 +197,13 @@ class Window:
         return flags[inverse.reshape(-1)] if len(texts) else np.zeros(0, bool)
 
     @cached_property
+    def outside(self) -> Flags:
+        """bool[n]: torch's dispatcher does not see the call, so nobody says of its arguments which it only fills."""
+        distinct, inverse = np.unique(self.operator, return_inverse=True)
+        flags = np.array([self.vocabulary.texts[number].partition(".")[0] in OUTSIDE for number in distinct], bool)
+        return flags[inverse.reshape(-1)] if len(distinct) else np.zeros(0, bool)
+
+    @cached_property
     def output(self) -> Flags:
         """bool[m]: written, and not the same bytes as a slot written before it in the same event."""
         flags = self.written.copy()
@@ -213,7 +220,8 @@ class Window:
     def read(self) -> Flags:
         """bool[m]: an input whose bytes the operator uses (not the old content of what it merely overwrites)."""
         flags = self.direction == IN
-        loose = np.flatnonzero(self.overwrites[self.event] & (self.storage >= 0)) if len(self.event) else np.zeros(0, np.int64)
+        fills = self.outside[self.event] & ((self.status == UNINITIALISED) | self.written)
+        loose = np.flatnonzero((self.overwrites[self.event] | fills) & (self.storage >= 0)) if len(self.event) else np.zeros(0, np.int64)
         if len(loose):
             keys = combined(self.event[loose], self.storage[loose], self.lo[loose], self.hi[loose])
             gone = np.isin(keys, keys[self.written[loose]])
@@ -263,4 +271,4 @@ class Window:
 
 def _has_out(operator: str) -> bool:
     overload = operator.rsplit(".", 1)[-1]
-    return overload == "out" or overload.endswith("_out")
+    return (overload == "out" or overload.endswith("_out")) and operator.partition(".")[0] not in OUTSIDE

@@ -6,6 +6,7 @@ The reader has checked files; what is checked here is meaning: closed vocabulari
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from opguard_core.align.columns import DIRECTIONS, KINDS, PHASES, STATUSES, Ints
 from opguard_core.align.foreach import split_lists
 from opguard_core.align.vocabulary import Vocabulary, squash
 from opguard_core.errors import TraceFormatError
+from opguard_core.ids import Kind
 from opguard_core.trace.columns import Columns
 from opguard_core.trace.problems import refusal
 from opguard_core.trace.reader import RankTrace
@@ -43,7 +45,7 @@ class RankColumns:
         Raises:
             TraceFormatError: A value lies outside its vocabulary, table or range.
         """
-        for table in self.trace.iter_windows():
+        for table in map(without_named, self.trace.iter_windows()):
             yield table, self.translate(table)
 
     def window(self, number: int) -> Window:
@@ -61,7 +63,7 @@ class RankColumns:
 
     def translate(self, table: WindowTable) -> Window:
         """Columns of one window, list operators taken apart."""
-        return split_lists(self._whole(table))
+        return split_lists(self._whole(without_named(table)))
 
     def _whole(self, table: WindowTable) -> Window:
         events, slots = table.events, table.slots
@@ -177,6 +179,22 @@ class RankColumns:
 
     def _bad(self, what: str, expected: str, found: object) -> TraceFormatError:
         return refusal(TraceFormatError, what, path=Path(self.trace.path), expected=expected, found=found)
+
+
+def without_named(table: WindowTable) -> WindowTable:
+    """A window without its semantic events: they only read, and operators are judged as if nobody had looked. Cost: nothing without any."""
+    code = table.strings["kind"].code(Kind.SEMANTIC)
+    kept = table.events["kind"] != code
+    if code < 0 or kept.all():
+        return table
+    sizes = np.diff(table.slot_start)
+    slots = np.repeat(kept, sizes)
+    return replace(
+        table,
+        events={name: column[kept] for name, column in table.events.items()},
+        slots={name: column[slots] for name, column in table.slots.items()},
+        slot_start=np.concatenate([np.zeros(1, table.slot_start.dtype), np.cumsum(sizes[kept])]),
+    )
 
 
 def _look_up(table: NDArray[np.int32], numbers: Ints) -> NDArray[np.int32]:

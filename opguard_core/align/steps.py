@@ -105,7 +105,7 @@ class Steps:
         events = table.events
         strings = table.strings
         main = events["thread"] == strings["thread"].code(MAIN)
-        main &= events["stack"] >= 0
+        main &= (events["stack"] >= 0) & (events["kind"] != strings["kind"].code(Kind.SEMANTIC))  # as if nobody had looked
         stacks = events["stack"][main].astype(np.int64)
         pairs = np.unique(np.stack([stacks[:-1], stacks[1:]]), axis=1) if len(stacks) > 1 else np.zeros((2, 0), np.int64)
         moves.update((int(a), int(b)) for a, b in pairs.T if a != b)

@@ -102,6 +102,22 @@ class Timeline:
             yield waiting.popleft()
         yield from windows
 
+    def look(self, number: int) -> bool:
+        """Open one window by itself, without the ones before it; says whether both sides have it.
+
+        Raises:
+            TraceFormatError: A trace holds what it must not.
+
+        Cost: the segments it lies in, and its alignment.
+        """
+        tables = [columns.trace.window(number) for columns in self.columns]
+        windows = [columns.translate(table) for columns, table in zip(self.columns, tables, strict=True) if table is not None]
+        if len(windows) < len(tables):
+            return False
+        self._common.add(number)
+        self._keep(number, align(windows[REFERENCE], windows[SUSPECT]))
+        return True
+
     def is_common(self, number: int) -> bool:
         """Both sides have had that window."""
         return number in self._common

@@ -20,18 +20,24 @@ MAX_NUMEL = 1 << 62
 
 _NOT_YET = np.iinfo(np.int64).min
 _ATEN = ("aten", "prim", "prims")
+OUTSIDE = ("extension", "triton", "cupy", "inductor")
+"""Namespaces of calls that torch's dispatcher does not see: names of their own, without overloads."""
 _FOREACH_NAMES = {"norm": "linalg_vector_norm"}
 _DIGITS = re.compile(r"\d{1,19}")
+_COUNTED = re.compile(r"_\d+$")
 
 
 def fold_operator(text: str) -> str:
     """Name of the work an operator does: overload, `.out` and the in-place underscore do not count.
 
-    ``aten.add_.Tensor``, ``aten.add.Tensor`` and ``aten._foreach_add_.List`` are all ``add``; a namespace other than ATen's is kept.
+    ``aten.add_.Tensor``, ``aten.add.Tensor`` and ``aten._foreach_add_.List`` are all ``add``; a namespace other than ATen's is kept. Of
+    what the dispatcher does not see the whole name counts (``extension.my_ext.scale_``), but for the number that a compiler gives.
     """
     namespace, _, rest = text.partition(".")
     if not rest:
         return text
+    if namespace in OUTSIDE:
+        return _COUNTED.sub("", text) if namespace == "inductor" else text
     name = rest.split(".", 1)[0]
     if name.endswith("_") and not name.endswith("__"):
         name = name[:-1]
@@ -42,9 +48,12 @@ def fold_operator(text: str) -> str:
 
 
 def bare_operator(text: str) -> str:
-    """Operator name with its in-place underscore but without namespace and overload: ``aten.copy_.default`` is ``copy_``."""
+    """Operator name with its in-place underscore but without namespace and overload: ``aten.copy_.default`` is ``copy_``.
+
+    A call that the dispatcher does not see keeps its whole name: it is no operator of torch's that happens to be called so.
+    """
     parts = text.split(".")
-    return parts[1] if len(parts) > 1 else text
+    return parts[1] if len(parts) > 1 and parts[0] not in OUTSIDE else text
 
 
 def squash(text: str) -> str:

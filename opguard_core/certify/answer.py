@@ -30,10 +30,14 @@ def to_dict(verdict: Verdict) -> dict[str, Any]:
         "filters": verdict.filters,
         "reasons": [asdict(entry) for entry in verdict.reasons],
         "candidates": verdict.candidates,
+        **({} if verdict.spread is None else {"spread": verdict.spread}),
+        **({} if verdict.device_work is None else {"device_work": verdict.device_work}),
+        **({} if verdict.semantic is None else {"semantic": verdict.semantic}),
         **({} if verdict.located is None else {"located": verdict.located}),
     }
 
 
 def pivot_dict(pivot: Pivot) -> dict[str, Any]:
-    """Plain form of one boundary; ``seq`` numbers its events in both traces."""
-    return asdict(pivot)
+    """Plain form of one boundary; ``seq`` numbers its events in both traces, ``kernels`` is there where device work was recorded."""
+    told = asdict(pivot)
+    return told if told["kernels"] is not None else {key: value for key, value in told.items() if key != "kernels"}

@@ -40,7 +40,7 @@ _FIXES = {
 }
 # What is given to a program from outside; the rest of a contract is what it made of that itself.
 _GIVEN = ("env.", "package.")
-_AROUND = ("python.", "torch.", "platform.", "cpu.", "device.", "run.", "threads.", "knobs.", "compile.")
+_AROUND = ("python.", "torch.", "platform.", "cpu.", "device.", "run.", "threads.", "knobs.", "compile.", "extension.")
 _DRAWN = {str(Origin.RANDOM_STATE), str(Origin.INITIAL_STATE)}
 
 

@@ -14,6 +14,7 @@ from opguard_core.certify.filters import Filter, parse_filters
 from opguard_core.certify.findings import RankFindings
 from opguard_core.certify.hiding import Hiding
 from opguard_core.certify.judge import RankJudge
+from opguard_core.certify.semantic.answer import semantic
 from opguard_core.certify.sentinel import compare_sentinels, is_sentinel
 from opguard_core.certify.summary import summarise
 from opguard_core.certify.verdict import Verdict
@@ -59,7 +60,9 @@ def compare(
     counter = _Counter(progress, total)
     judged = [_judge_rank(reference, suspect, a, b, rules, counter) for a, b in ranks.pairs]
     completeness = Completeness(reference, suspect, ranks, [findings for findings, _ in judged], tuple(contract_conflicts))
-    return summarise(judged, completeness, rules)
+    verdict = summarise(judged, completeness, rules)
+    verdict.semantic = semantic(reference, suspect, ranks.pairs, verdict.pivot)
+    return verdict
 
 
 class _Counter:

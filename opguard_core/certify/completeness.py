@@ -7,10 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from opguard_core.align.ranks import RankPairs
+from opguard_core.certify.devicework.coverage import rank_work, times_of
+from opguard_core.certify.devicework.leads import device_work
+from opguard_core.certify.devicework.unattributed import Span, named, touching
 from opguard_core.certify.findings import RankFindings
+from opguard_core.certify.observed import observed
 from opguard_core.certify.reasons import reason
 from opguard_core.certify.verdict import Reason
-from opguard_core.ids import SIDES, Origin
+from opguard_core.ids import SENTINEL, SIDES, Origin
 from opguard_core.trace.manifest import RankManifest
 from opguard_core.trace.reader import RankTrace, Run
 
@@ -19,6 +23,13 @@ LOW_SHARE = 0.5
 
 MAX_WORLD = 1 << 20
 MAX_NAMED_RANKS = 16
+
+_KNOWN = "let what launches it run inside an operator (`torch.library.custom_op`), or leave it out on both sides."
+_WITHIN = ("in what was compared", f"See `device_work` for where it runs; {_KNOWN}")
+_WRITTEN = (
+    "after what the first difference read was written, and before it was read",
+    f"Compare with `--mode verify`, which reads every input again; where that says the same, {_KNOWN}",
+)
 
 ENOUGH_RESULTS = 8
 """Windows with fewer non-trivial results say nothing about coverage."""
@@ -54,6 +65,9 @@ class Completeness:
             hidden = _hidden_work(trace.manifest, before=found.last_seq[at])
             if found.pivot and hidden:
                 reasons.append(reason("unobserved-work", side=side, rank=rank, detail=hidden))
+            if found.pivot:
+                spans = [(one.first, one.last) for one in found.exposed if one.side == at]
+                reasons += _loose_work(side, rank, trace, spans, _WRITTEN)
             if found.dropped[at]:
                 reasons.append(reason("dropped-records", side=side, rank=rank, count=found.dropped[at]))
             if found.gaps[at]:
@@ -89,7 +103,7 @@ class Completeness:
             different = sorted(key for key in facts[0] if facts[0][key] != facts[1][key] and facts[0][key] and facts[1][key])
             if different:
                 detail = ", ".join(
-                    f"{key} {_shown(self.reference, key, facts[0][key])} and {_shown(self.suspect, key, facts[1][key])}"
+                    f"{key} {_shown(self.reference, left, key, facts[0][key])} and {_shown(self.suspect, right, key, facts[1][key])}"
                     for key in different
                 )
                 reasons.append(reason("plan-mismatch", detail=detail))
@@ -110,9 +124,13 @@ class Completeness:
         for side, rank, trace, found, at in self._traces():
             if trace.torn is not None:
                 reasons.append(reason("torn-trace", side=side, rank=rank, detail=trace.torn.text))
+            put = trace.manifest.contract.get("transplant")
+            if put:
+                reasons.append(reason("transplanted", side=side, rank=rank, count=len(put) if isinstance(put, list) else 1))
             hidden = _hidden_work(trace.manifest)
             if hidden:
                 reasons.append(reason("unobserved-work", side=side, rank=rank, detail=hidden))
+            reasons += _loose_work(side, rank, trace, [(0, found.last_seq[at])], _WITHIN)
             missing = [window for window in found.completed if window in found.state_missing[at]]
             if missing:
                 reasons.append(reason("state-missing", side=side, step=missing[0]))
@@ -162,8 +180,31 @@ class Completeness:
         return []
 
     def facts(self) -> dict[str, Any]:
-        """The answer's ``coverage``: per side and rank, what could not be observed."""
-        return {side: {str(rank): trace.manifest.coverage for name, rank, trace, _, _ in self._traces() if name == side} for side in SIDES}
+        """The answer's ``coverage``: per side and rank, what could not be observed, and who observed at which level and why."""
+        told: dict[str, dict[str, Any]] = {side: {} for side in SIDES}
+        for side, rank, trace, _, _ in self._traces():
+            said = observed(trace.manifest)
+            told[side][str(rank)] = {**trace.manifest.coverage, **({"observed": said} if said else {})}
+        return told
+
+    def device_work(self) -> dict[str, Any] | None:
+        """The answer's ``device_work``; None where no rank had a device to watch."""
+        times = {
+            side: times_of(run.manifest.extra.get("kernel_times")) for side, run in zip(SIDES, (self.reference, self.suspect), strict=True)
+        }
+        left, right = (
+            {rank: rank_work(trace, times[side]) for name, rank, trace, _, _ in self._traces() if name == side} for side in SIDES
+        )
+        return device_work((left, right), self.ranks.pairs)
+
+
+def _loose_work(side: str, rank: int, trace: RankTrace, spans: list[Span], where: tuple[str, str]) -> list[Reason]:
+    """Device work without a boundary that may have touched observed tensors; a sentinel has no boundaries and reads all state anew."""
+    found = touching(trace, spans) if trace.manifest.mode != SENTINEL else None
+    if not found:
+        return []
+    text, fix = where
+    return [reason("unattributed-work", side=side, rank=rank, count=found.total(), where=text, detail=named(found), fix=fix)]
 
 
 def _noted(run: Run) -> list[dict[str, Any]]:
@@ -182,11 +223,16 @@ def _plan(run: Run, rank: int) -> dict[str, Any]:
     }
 
 
-def _shown(run: Run, fact: str, value: object) -> str:
-    """A fact of a run in a sentence; without a plan its hash is that of mode and steps alone, which says nothing."""
+def _shown(run: Run, rank: int, fact: str, value: object) -> str:
+    """A fact of a run in a sentence; without a plan its hash is that of what the command line asked for, and that is said instead."""
     if fact != "plan":
         return repr(value)
-    return "none" if run.manifest.extra.get("planned", True) is False else str(value)[:12]
+    if run.manifest.extra.get("planned", True) is not False:
+        return str(value)[:12]
+    calls = run.ranks[rank].manifest.engines.get("callsites")
+    patterns = calls.get("patterns") if isinstance(calls, dict) else None
+    asked = " ".join(f"--callsites {pattern}" for pattern in patterns) if isinstance(patterns, list) else ""
+    return f"none ({asked})" if asked else "none"
 
 
 def _hidden_work(manifest: RankManifest, before: int | None = None) -> str:

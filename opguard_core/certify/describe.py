@@ -9,8 +9,10 @@ from typing import Any
 from opguard_core.align.columns import PHASES, Window
 from opguard_core.align.steps import Steps
 from opguard_core.align.timeline import REFERENCE, SUSPECT, Timeline
+from opguard_core.certify.devicework.kernels import launched
 from opguard_core.certify.findings import RankFindings
-from opguard_core.certify.places import ChangedFiles, Places
+from opguard_core.certify.generated import OPERATORS, differing, lines_made_from
+from opguard_core.certify.places import ChangedFiles, Places, place_of
 from opguard_core.certify.roots import Node, Root
 from opguard_core.certify.verdict import Pivot, Place, Sides
 from opguard_core.ids import SIDES
@@ -38,7 +40,20 @@ class Describer:
     def place(self, side: int, node: Node) -> Place | None:
         """Place of one side of a node; None where that side has nothing or no frames are known."""
         event = node.right if side == SUSPECT else node.left
-        return None if event is None else self._event_place(side, self._window(side, node), event)
+        if event is None:
+            return None
+        return self._generated(node)[side] or self._event_place(side, self._window(side, node), event)
+
+    def _generated(self, node: Node) -> tuple[Place | None, Place | None]:
+        """Of a generated kernel that both sides have, the lines by which they differ; None where there are none."""
+        if node.left is None or node.right is None or not self.operator(SUSPECT, node).startswith(OPERATORS):
+            return None, None
+        frames = [
+            self.places[side].frames(int(self._window(side, node).stack[event]))
+            for side, event in ((REFERENCE, node.left), (SUSPECT, node.right))
+        ]
+        found = differing(*map(lines_made_from, frames))
+        return None if found[0] is None else place_of(found[0]), None if found[1] is None else place_of(found[1])
 
     def _event_place(self, side: int, window: Window, event: int) -> Place | None:
         return self.places[side].place(int(window.stack[event]), int(window.user_frame[event]), int(window.library_frame[event]))
@@ -57,6 +72,10 @@ class Describer:
     def boundary(self, node: Node, step: int, slot: str) -> dict[str, Any]:
         """One slot of a node, as the answer names boundaries that are no pivot."""
         return {"rank": self.rank, "step": step, "slot": slot, **self._sides(node)}
+
+    def bare(self, node: Node) -> dict[str, Any]:
+        """A node without its step, which costs a pass over the trace."""
+        return {"rank": self.rank, **self._sides(node)}
 
     def _sides(self, node: Node) -> dict[str, Any]:
         """Operator, event numbers and places of a node."""
@@ -114,7 +133,14 @@ class Describer:
             forward=self._forward(node),
             near=self._near(root, consumers),
             seq=Sides(*seqs),
+            kernels=self._kernels(seqs),
         )
+
+    def _kernels(self, seqs: list[int | None]) -> dict[str, Any] | None:
+        """What a boundary launched on each side; None where nothing watched."""
+        reference, suspect = (columns.trace for columns in self.timeline.columns)
+        found = launched(reference, suspect, (seqs[REFERENCE], seqs[SUSPECT]))
+        return None if found is None else found.to_dict()
 
     def _forward(self, node: Node) -> Sides | None:
         """Forward places of a backward boundary; None when neither side has one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from opguard_core.certify.devicework.exposed import Exposed
 from opguard_core.certify.roots import Node, Root
 from opguard_core.certify.tally import Tally
 
@@ -92,6 +93,7 @@ class RankFindings:
         last_seq: Event of the pivot, or the last one looked at, by side.
         banded: Gaps paired in a band only.
         pairs: Pairs over all windows looked at.
+        exposed: Stretches in which work that nothing attributed may have written what the pivot read.
         filtered: What filters hid, and what they were not allowed to hide.
     """
 
@@ -125,4 +127,5 @@ class RankFindings:
     last_seq: list[int] = field(default_factory=lambda: [0, 0])
     banded: int = 0
     pairs: int = 0
+    exposed: list[Exposed] = field(default_factory=list)
     filtered: Tally = field(default_factory=Tally)

@@ -11,6 +11,7 @@ from opguard_core.align.columns import COLLECTIVE, OPTIMIZER_PHASE, READ, Flags,
 from opguard_core.align.timeline import REFERENCE, SUSPECT, Step, Timeline
 from opguard_core.certify.accounted import Accounted
 from opguard_core.certify.ambiguity import BY_POSITION, rivals
+from opguard_core.certify.devicework.exposed import exposed
 from opguard_core.certify.draws import Draws
 from opguard_core.certify.endings import last_told, raising
 from opguard_core.certify.findings import RankFindings
@@ -122,6 +123,8 @@ class RankJudge:
         self.findings.on_trust = self.walk.rests_on_trust(roots[0])
         self.findings.split_update = self._is_split_update(node)
         self.findings.clock = self._clock(roots[0])
+        if any(columns.trace.launches.any_unwatched for columns in self.timeline.columns):
+            self.findings.exposed = exposed(self.walk.rows, roots[0])
 
     def _is_split_update(self, node: Node) -> bool:
         """An update that one side lacks, where the sides divide their parameters among unequally many optimizers.

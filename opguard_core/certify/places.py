@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from opguard_core.certify.generated import GENERATED
 from opguard_core.certify.verdict import Place
 from opguard_core.trace.reader import RankTrace
 from opguard_core.trace.schema import FrameRow
@@ -54,7 +55,7 @@ def _digests(trace: RankTrace) -> dict[str, set[str]]:
     categories = trace.frames.strings["category"]
     found: dict[str, set[str]] = {}
     for file, category, source in zip(columns["file"], columns["category"], columns["source"], strict=True):
-        if source and categories[int(category)] in _FOREIGN:
+        if source and categories[int(category)] in _FOREIGN and not str(file).startswith(GENERATED):
             found.setdefault(str(file), set()).add(str(source))
     return found
 
@@ -83,18 +84,24 @@ class Places:
             user_frame: Innermost user frame, -1 when none.
             library_frame: Innermost other frame, -1 when none.
         """
+        frame = self.frame(stack, user_frame, library_frame)
+        return None if frame is None else place_of(frame)
+
+    def frame(self, stack: int, user_frame: int, library_frame: int) -> FrameRow | None:
+        """The frame whose place that is; arguments as `place`."""
         frames = self.frames(stack) or [self.trace.frames[frame] for frame in (user_frame, library_frame) if frame >= 0]
         for frame in reversed(frames):
             if frame.category == "user" or (frame.category in _FOREIGN and frame.file in self.changed):
-                return _place(frame)
-        return _place(frames[-1]) if frames else None
+                return frame
+        return frames[-1] if frames else None
 
     def stack(self, stack: int) -> list[Place] | None:
         """All places of a stack, outermost first; None when unknown."""
-        return [_place(frame) for frame in self.frames(stack)] if stack >= 0 else None
+        return [place_of(frame) for frame in self.frames(stack)] if stack >= 0 else None
 
 
-def _place(frame: FrameRow) -> Place:
+def place_of(frame: FrameRow) -> Place:
+    """The place of one frame."""
     return Place(
         frame.file, frame.line, max(frame.end_line, frame.line), frame.column, frame.end_column, frame.function, frame.text, frame.statement
     )

@@ -21,6 +21,13 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "Rank {rank} of the {side} did work that could not be observed and that touched observed tensors: {detail}.",
         "See `coverage`; run that part without the extension or compiled region, or in `--mode verify`.",
     ),
+    "unattributed-work": (
+        (
+            "The {side}, rank {rank}, gave its device {count} pieces of work that belong to no boundary and that may have touched observed "
+            "tensors, {where}: {detail}."
+        ),
+        "{fix}",
+    ),
     "uncaptured-process": (
         "A process of the {side} took part in the training and was not observed: {detail}",
         "{hint}",
@@ -47,11 +54,15 @@ _TEXTS: dict[str, tuple[str, str]] = {
     ),
     "plan-mismatch": (
         "The sides were recorded under different plans: {detail}.",
-        "Capture both sides with the same mode and steps, or both with the same `--plan FILE`.",
+        "Capture both sides with the same mode, steps and `--callsites`, or both with the same `--plan FILE`.",
     ),
     "contract-conflict": (
         "An operator gives other results for equal inputs, and the sides differ in settings that change arithmetic: {detail}.",
         "Make the two environments equal (see `contract`), or pass `--deterministic`.",
+    ),
+    "transplanted": (
+        "The {side}, rank {rank}, is no run of its program alone: bytes of another run were put in place of {count} of its results.",
+        "Compare runs without `--transplant`; what a transplant shows is told by the tool that made it.",
     ),
     "low-confidence": (
         "The only differences that matter are between operators paired by name and shape alone, first at {place}.",
@@ -67,7 +78,7 @@ _TEXTS: dict[str, tuple[str, str]] = {
     ),
     "low-coverage": (
         "In step {step} only {share:.0%} of the {side}'s non-trivial results have a counterpart.",
-        "The programs differ too much in structure there; compare smaller parts or a closer reference.",
+        "The programs differ too much in structure there; name what both have (`--semantic`), or compare smaller parts.",
     ),
     "unresolved-difference": (
         "A value that differs is still alive at the end of what was compared, unread: {place}.",
@@ -76,6 +87,10 @@ _TEXTS: dict[str, tuple[str, str]] = {
     "state-missing": (
         "There is no record of parameters and optimizer state at the end of step {step} of the {side}.",
         "Let the run finish that step; a run without an optimizer has no state boundary.",
+    ),
+    "state-unread": (
+        "A part of the state of kind {kind} could not be read at the end of step {step} of the {side}, so its sum says nothing.",
+        "See `coverage` (digests-lost): a device that fails loses what it had not delivered. Record that side again.",
     ),
     "trusted-work": (
         "The first difference that matters shows at {place}, and what made it was not looked into: mode trusted passes over it.",

@@ -15,6 +15,7 @@ import numpy as np
 from opguard_core.align import slots
 from opguard_core.align.columns import PHASES, Window
 from opguard_core.align.timeline import REFERENCE, SUSPECT, Row, Timeline
+from opguard_core.certify.generated import OPERATORS
 from opguard_core.certify.lone import as_cast, takes_hold
 from opguard_core.certify.roots import Node, Root, merged
 from opguard_core.certify.standing import Rows
@@ -200,13 +201,22 @@ class RootWalk:
         windows = self._windows(node)
         names = [is_state(window, row.row) for window, row in zip(windows, rows, strict=True)]
         phases = {PHASES[window.phase[event]] for window, event in zip(windows, node.both, strict=True)}
-        if any(names) and not lone:
+        if not any(names) and not lone and self._is_number(windows, node, rows):
+            origin, other = Origin.ARGUMENT, Origin.INPUT_DATA
+        elif any(names) and not lone:
             origin, other = Origin.INITIAL_STATE, Origin.UNOBSERVED_PRODUCER
         elif phases <= {"data", "forward", "eval"} and not lone:
             origin, other = Origin.INPUT_DATA, Origin.UNOBSERVED_PRODUCER
         else:
             origin, other = Origin.UNOBSERVED_PRODUCER, Origin.INPUT_DATA
         return Root(node, origin, slot, (str(other),), walk.seen.get(node))
+
+    def _is_number(self, windows: tuple[Window, Window], node: Node, rows: tuple[Row, Row]) -> bool:
+        """Whether a generated kernel got a number of Python's here: its compiler hands those to it as tensors without dimensions."""
+        return all(
+            window.operator_text(event).startswith(OPERATORS) and window.text(int(window.shape[row.row])) == ""
+            for window, event, row in zip(windows, node.both, rows, strict=True)
+        )
 
     def _compare_producers(self, walk: Walk, source: Source) -> None:
         node, producers = source.consumer, source.producers

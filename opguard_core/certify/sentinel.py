@@ -19,7 +19,7 @@ from opguard_core.certify.reasons import reason
 from opguard_core.certify.statecompare import COUNTED
 from opguard_core.certify.summary import summarise
 from opguard_core.certify.verdict import Reason, Verdict
-from opguard_core.ids import SENTINEL, SIDES, Kind
+from opguard_core.ids import SENTINEL, SIDES, Kind, Status
 from opguard_core.trace.reader import RankTrace, Run
 from opguard_core.trace.schema import SlotRow
 from opguard_core.trace.window import WindowTable
@@ -59,6 +59,8 @@ class Found:
         reordered: Kinds that hold the same elements in another order from the first common step on; compared without order.
         first: First window in which another kind differs, by kind ("grad", "rng:cpu").
         unmatched: Kinds whose tensors have no counterpart, with the first such window and both sides' sizes.
+        unread: Counted kinds of which a part was lost, with the first such window and the sides: their sums say nothing.
+        doubtful: Of kinds that could not be read at the last window compared: the window since which that is so.
     """
 
     findings: RankFindings
@@ -67,6 +69,8 @@ class Found:
     reordered: list[str] = field(default_factory=list)
     first: dict[str, int] = field(default_factory=dict)
     unmatched: dict[str, tuple[int, str, str]] = field(default_factory=dict)
+    unread: dict[str, tuple[int, str]] = field(default_factory=dict)
+    doubtful: dict[str, int] = field(default_factory=dict)
 
 
 def is_sentinel(run: Run) -> bool:
@@ -96,7 +100,7 @@ def compare_sentinels(reference: Run, suspect: Run, ranks: RankPairs, conflicts:
     completeness = Completeness(reference, suspect, ranks, [one.findings for one in found], conflicts)
     judged = [(one.findings, Describer(Timeline(*both), one.findings.rank)) for one, both in zip(found, traces, strict=True)]
     verdict = summarise(judged, completeness, [])
-    reasons = [*verdict.reasons, *_unmatched(found)]
+    reasons = [*verdict.reasons, *_unmatched(found), *_unread(found)]
     located = None if any(entry.slug == "plan-mismatch" for entry in reasons) else _located(found)
     if located is not None:
         # What the traces lack at their ends takes nothing from a step that differs before.
@@ -177,20 +181,31 @@ def _compare_window(found: Found, number: int, left: StepState, right: StepState
         if a is None or b is None or a.shape != b.shape:
             if kind in COUNTED and left.why != "end":  # what is still in view when a program ends is a matter of its scopes
                 found.unmatched.setdefault(kind, (number, _size(a), _size(b)))
-        elif kind not in found.unmatched:
-            if _is_same(found, kind, a, b):
-                same += 1
-                _count(findings, kind, b)
-            elif kind in COUNTED:
-                differing.append(kind)
-            else:
-                found.first.setdefault(kind, number)
+        elif not _is_read(found, number, kind, (a, b)) or kind in found.unmatched:
+            continue
+        elif _is_same(found, kind, a, b):
+            same += 1
+            found.doubtful.pop(kind, None)
+            _count(findings, kind, b)
+        elif kind in COUNTED:
+            differing.append(kind)
+        else:
+            found.first.setdefault(kind, number)
     for stream in left.random.keys() & right.random.keys():
         if left.random[stream] != right.random[stream]:
             found.first.setdefault(stream, number)
     findings.prefix.pairs += bool(same and not differing)
     if differing:
         found.step, found.kinds = number, differing
+
+
+def _is_read(found: Found, number: int, kind: str, rows: tuple[SlotRow, SlotRow]) -> bool:
+    """Whether both sums are known: a lost part makes a sum unknown, not different."""
+    unread = [side for side, row in zip(SIDES, rows, strict=True) if row.status == Status.UNREADABLE]
+    if unread and kind in COUNTED:
+        found.unread.setdefault(kind, (number, " and the ".join(unread)))
+        found.doubtful.setdefault(kind, number)
+    return not unread
 
 
 def _is_same(found: Found, kind: str, left: SlotRow, right: SlotRow) -> bool:
@@ -230,7 +245,9 @@ def _located(found: list[Found]) -> dict[str, Any] | None:
             first[kind] = min(first.get(kind, number), number)
     if ranks:
         one = min(ranks, key=lambda each: (each.step, each.findings.rank))
-        return {"step": one.step, "rank": one.findings.rank, "kinds": one.kinds, "why": "state-differs", "also_differ": first}
+        doubtful = [one.doubtful[kind] for kind in one.kinds if kind in one.doubtful]
+        facts = {"since": min(doubtful)} if doubtful else {}
+        return {"step": one.step, "rank": one.findings.rank, "kinds": one.kinds, "why": "state-differs", "also_differ": first, **facts}
     reordered = [one for one in found if one.reordered and one.findings.windows]
     if reordered:
         one = reordered[0]
@@ -246,7 +263,8 @@ def _located(found: list[Found]) -> dict[str, Any] | None:
 
 def _differs(located: dict[str, Any]) -> Reason:
     step = located["step"]
-    facts = {"rank": located["rank"], "step": step, "kinds": ", ".join(located["kinds"]), "first": max(0, step - 1), "end": step + 1}
+    first = max(0, located.get("since", step) - 1)
+    facts = {"rank": located["rank"], "step": step, "kinds": ", ".join(located["kinds"]), "first": first, "end": step + 1}
     return reason(located["why"], **facts)
 
 
@@ -257,6 +275,13 @@ def _unmatched(found: list[Found]) -> list[Reason]:
         for one in found
         for kind, (number, left, right) in one.unmatched.items()
         if kind == "param"
+    ][:1]
+
+
+def _unread(found: list[Found]) -> list[Reason]:
+    """State whose sum is not known, because a device did not deliver a part of it."""
+    return [
+        reason("state-unread", kind=kind, step=number, side=side) for one in found for kind, (number, side) in sorted(one.unread.items())
     ][:1]
 
 

@@ -12,6 +12,7 @@ from opguard_core.certify.filters import Filter
 from opguard_core.certify.findings import Harmless, RankFindings
 from opguard_core.certify.reasons import reason
 from opguard_core.certify.roots import Root
+from opguard_core.certify.spread_words import spread_of
 from opguard_core.certify.verdict import Pivot, Place, Reason, Verdict, VerdictWord
 from opguard_core.ids import Origin
 
@@ -64,9 +65,11 @@ def summarise(judged: Judged, completeness: Completeness, rules: list[Filter]) -
         },
         compared={**_compared(completeness, findings), **({"filtered": filtered.totals(judged)} if rules else {})},
         coverage=completeness.facts(),
+        device_work=completeness.device_work(),
         filters=filtered.listed(judged, rules),
         reasons=_distinct(reasons),
         candidates=open_ends,
+        spread=spread_of(*firsts[0][1:]) if word == "diverged" else None,
     )
 
 

@@ -57,6 +57,7 @@ class Pivot:
     forward: Sides | None  # forward places of a backward boundary
     near: list[dict[str, Any]]  # other places a reader should look at: missing or extra operator, first consumer
     seq: Sides = field(default_factory=Sides)  # event numbers, for evidence
+    kernels: dict[str, Any] | None = None  # what it launched on each side, and how that differs; None where nothing watched
 
 
 @dataclass(frozen=True)
@@ -83,5 +84,8 @@ class Verdict:
     coverage: dict[str, Any]
     filters: list[dict[str, Any]]
     reasons: list[Reason]
+    spread: dict[str, Any] | None = None  # how the pivot's difference goes on inside its window
     located: dict[str, Any] | None = None  # mode sentinel: the first step whose state differs, and which kinds of state
+    device_work: dict[str, Any] | None = None  # which share of the device's work has a boundary, by side and rank
+    semantic: dict[str, Any] | None = None  # named calls and values of both; None where there are none
     candidates: list[dict[str, Any]] = field(default_factory=list)  # boundaries that the reasons of `inconclusive` speak about

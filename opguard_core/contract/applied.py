@@ -8,7 +8,7 @@ from typing import Any
 from opguard_core.contract.knobs import KNOBS, Knob
 
 # The fact that tells whether a knob still holds at the first optimizer step.
-_FACTS = {
+FACT_OF_KNOB = {
     "torch.use_deterministic_algorithms": "flags.deterministic_algorithms",
     "torch.utils.deterministic.fill_uninitialized_memory": "flags.fill_uninitialized_memory",
     "torch.backends.cudnn.deterministic": "flags.cudnn.deterministic",
@@ -46,7 +46,7 @@ def _problem(knob: Knob, report: Mapping[str, Any], contract: Mapping[str, Any])
         return f"it could not be set: {report['not_applied']}"
     if report.get("after") != knob.value:
         return "the environment had set it otherwise, which was left" if knob.when == "launch" else "it did not take the value"
-    later = contract.get(_FACTS.get(knob.name, f"env.{knob.name}"))
+    later = contract.get(FACT_OF_KNOB.get(knob.name, f"env.{knob.name}"))
     known = not isinstance(later, Mapping) and later is not None
     return f"the program set it to {later} later" if known and later != knob.value else ""
 

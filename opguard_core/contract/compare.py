@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import fnmatch
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from opguard_core.contract.parts import PARTS, differing_parts
 from opguard_core.contract.spec import ACCELERATOR_FACTS, LATE_MARK, SEVERITIES, is_accelerators, is_late, rule_of
 
 MAX_SHOWN = 80  # characters of a value in a sentence
+_NUMBERED = re.compile(r"(?:loader|load|checkpoint)\.[0-9]+\.")
 _NOT_READ = {"unknown": "the run ended before it could be read"}
 
 
@@ -64,6 +68,7 @@ def compare(reference: Mapping[str, Any], suspect: Mapping[str, Any]) -> list[Di
         suspect: The suspect run's.
     """
     found = []
+    reference, suspect = _folded(reference, suspect)
     accelerated = any(key.startswith(ACCELERATOR_FACTS) for key in (*map(str, reference), *map(str, suspect)))
     for key in sorted({str(key) for key in reference} | {str(key) for key in suspect}):
         one, other = _value(reference, key), _value(suspect, key)
@@ -75,6 +80,10 @@ def compare(reference: Mapping[str, Any], suspect: Mapping[str, Any]) -> list[Di
             severity = "environment"
         if rule.absent and severity != "cosmetic" and (one is None or other is None) and not (key in reference and key in suspect):
             severity = rule.absent
+        if fnmatch.fnmatchcase(key, PARTS) and isinstance(one, Mapping) and isinstance(other, Mapping):
+            one, other = differing_parts(one, other)
+            if not one and not other:
+                continue
         found.append(Difference(key, severity, one, other, rule.why, rule.shown))
     return sorted(found, key=lambda item: (SEVERITIES.index(item.severity), item.key))
 
@@ -93,6 +102,20 @@ def compare_ranks(reference: Mapping[int, Mapping[str, Any]], suspect: Mapping[i
             if known is None or SEVERITIES.index(difference.severity) < SEVERITIES.index(known.severity):
                 found[difference.key] = difference
     return sorted(found.values(), key=lambda item: (SEVERITIES.index(item.severity), item.key))
+
+
+def _folded(reference: Mapping[str, Any], suspect: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Contracts in which what only one side made or loaded is one fact instead of each of its settings."""
+    sides = [{str(key): value for key, value in side.items()} for side in (reference, suspect)]
+    made = [{found[0] for key in side if (found := _NUMBERED.match(key))} for side in sides]
+    for side, other, only in ((0, 1, made[0] - made[1]), (1, 0, made[1] - made[0])):
+        if LATE_MARK not in sides[other]:
+            continue
+        for prefix in only:
+            keys = [key for key in sides[side] if key.startswith(prefix)]
+            facts = {key.removeprefix(prefix): sides[side].pop(key) for key in keys}
+            sides[side][f"{prefix}exists"] = {name: value for name, value in facts.items() if value is not None}
+    return sides[0], sides[1]
 
 
 def _is_idle(key: str, *sides: Mapping[str, Any], accelerated: bool) -> bool:

@@ -24,6 +24,7 @@ ROW_TYPES: dict[str, Any] = {
     "slots": schema.SlotRow,
     "frames": schema.FrameRow,
     "lifetimes": schema.LifetimeRow,
+    "launches": schema.LaunchRow,
 }
 MAX_INFLATED_BYTES = 1 << 30  # of one segment; the writer's own bounds keep it far below
 ZSTD_LEVEL = 3  # level 1 is 16 % larger, level 6 is 3 % smaller and three times slower, measured on slots

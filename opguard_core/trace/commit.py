@@ -16,11 +16,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from opguard_core.trace.batch import ColumnBatch, Drained
 from opguard_core.trace.codec import encode_segment, to_batch
 from opguard_core.trace.drops import DropLedger, complement
 from opguard_core.trace.files import sync_directory, write_atomic
 from opguard_core.trace.index import TABLE_NAMES, Group, IndexWriter, SegmentEntry, segment_name
 from opguard_core.trace.intake import CHUNK_EVENTS, Taken
+from opguard_core.trace.packed import lifetimes_batch
 from opguard_core.trace.salvage import ENCODE_ERRORS, escaped, interned_batch
 from opguard_core.trace.schema import EventRow, SlotRow
 from opguard_core.trace.sources import write_source
@@ -48,9 +50,10 @@ class Committer:
         self._index = index
         self._ledger = ledger
         self._compression = compression
-        self._batches: dict[str, list[Any]] = {"events": [], "slots": []}
+        self._batches: dict[str, list[Any]] = {"events": [], "slots": [], "launches": []}
         self._interned: dict[str, list[tuple[Any, ...]]] = {"frames": [], "stacks": [], "lifetimes": []}
-        self._num_interned = {"frames": 0, "stacks": 0, "lifetimes": 0}  # committed
+        self._packed: list[bytes] = []  # lifetimes before those of `_interned`
+        self._num_committed = {"frames": 0, "stacks": 0, "lifetimes": 0, "launches": 0}
         self._next_seq = 0  # one past the last event that was committed or is known to be lost
         self._next_group = 0
         self.segments: list[SegmentEntry] = []
@@ -59,7 +62,7 @@ class Committer:
         self.held_bytes = 0
 
     def add_interned(self, taken: Taken) -> None:
-        """Take over frames, stacks and lifetimes, and store source texts. Comes before the events that refer to them."""
+        """Take over frames, stacks, lifetimes and launches, and store source texts. Comes before the events that refer to them."""
         for digest, text in taken.sources:
             try:
                 write_source(self._sources, digest, text)
@@ -68,6 +71,8 @@ class Committer:
         self._interned["frames"] += taken.frames
         self._interned["stacks"] += taken.stacks
         self._interned["lifetimes"] += taken.lifetimes
+        self._packed += taken.packed_lifetimes
+        self._batches["launches"] += taken.launches
         self.held_bytes += taken.interned_bytes
 
     def add_events(self, rows: Rows) -> None:
@@ -78,6 +83,30 @@ class Committer:
         for start in range(0, len(rows), CHUNK_EVENTS):
             self._convert(rows[start : start + CHUNK_EVENTS])
             _yield_lock()
+
+    def add_columns(self, drained: Drained) -> int:
+        """Take over events that came as columns, and their losses; returns the bytes now held for them.
+
+        Cost: about 0.2 ms of interpreter lock whatever their number.
+        """
+        *_, (first, last), lost = drained
+        for loss in lost:
+            self._ledger.lose(*loss)
+        try:
+            batch = ColumnBatch.of(drained)
+        except ENCODE_ERRORS as error:
+            known = [(0, first - 1), *((lost_first, lost_last) for lost_first, lost_last, *_ in lost)]
+            for missing in complement(known, last + 1):
+                self._ledger.lose(*missing, "encode", f"{type(error).__name__}: {error}")
+            return 0
+        if batch.slots is not None:
+            self._batches["slots"].append(batch.slots)
+            self.num_slots += batch.slots.num_rows
+        if batch.events is not None:
+            self._batches["events"].append(batch.events)
+            self.num_events += batch.events.num_rows
+        self.held_bytes += batch.column_bytes
+        return batch.column_bytes
 
     def _convert(self, rows: Rows) -> None:
         try:
@@ -117,7 +146,7 @@ class Committer:
             Bytes that were held and are no longer.
         """
         released, self.held_bytes = self.held_bytes, 0
-        if not self.num_events and not any(self._interned.values()):
+        if not self.num_events and not any(self._interned.values()) and not self._packed and not self._batches["launches"]:
             return released
         group, self._next_group = self._next_group, self._next_group + 1
         kept = [run for batch in self._batches["events"] for run in _runs(batch.column(0).to_numpy())]
@@ -135,6 +164,8 @@ class Committer:
             self._ledger.give_back(dropped)
             for first, last in kept:
                 self._ledger.lose(first, last, "disk", f"{type(error).__name__}: {error}")
+            if num_launches := sum(batch.num_rows for batch in self._batches["launches"]):
+                self._ledger.lose_other("launches", count=num_launches)
             for table in TABLE_NAMES:
                 with contextlib.suppress(OSError):
                     (self._directory / segment_name(table, group)).unlink()
@@ -142,10 +173,10 @@ class Committer:
             self.segments += written
             # Kept on failure: later events refer to these rows, and they are few.
             for entry in written:
-                if entry.table in self._interned:
-                    self._num_interned[entry.table] += entry.rows
-            self._interned = {table: [] for table in self._interned}
-        self._batches = {"events": [], "slots": []}
+                if entry.table in self._num_committed:
+                    self._num_committed[entry.table] += entry.rows
+            self._interned, self._packed = {table: [] for table in self._interned}, []
+        self._batches = {"events": [], "slots": [], "launches": []}
         self.num_events = self.num_slots = 0
         return released
 
@@ -160,18 +191,21 @@ class Committer:
         self._next_seq = stop
 
     def _write(self, table: str, group: int) -> SegmentEntry | None:
+        first = self._num_committed.get(table)
         if table in self._interned:
-            first = self._num_interned[table]
+            assert first is not None
             rows = self._interned[table]
             batch = interned_batch(table, rows, first, lambda error: self._ledger.lose_other(table, error)) if rows else None
             batches = [] if batch is None else [batch]
+            if table == "lifetimes" and self._packed:
+                batches.insert(0, lifetimes_batch(self._packed))
         else:
             batches = self._batches[table]
         if not batches:
             return None
         data = memoryview(encode_segment(table, batches, self._compression))
         num_rows = sum(batch.num_rows for batch in batches)
-        if table in self._interned:
+        if first is not None:
             extent = (first, first + num_rows - 1)
         else:
             extent = (batches[0].column(0)[0].as_py(), batches[-1].column(0)[-1].as_py())

@@ -82,10 +82,10 @@ class DropLedger:
                     ranges.append((first, last))
             self._note(error)
 
-    def lose_other(self, kind: str, error: str = "") -> None:
+    def lose_other(self, kind: str, error: str = "", count: int = 1) -> None:
         """Record the loss of something that has no ``seq`` of its own."""
         with self._lock:
-            self._other[kind] += 1
+            self._other[kind] += count
             self._note(error)
 
     def _note(self, error: str) -> None:

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 
+from opguard_core.trace.batch import ColumnSource
 from opguard_core.trace.commit import Committer
 from opguard_core.trace.intake import Intake, Taken
 
@@ -20,6 +21,8 @@ FLUSH_PAUSE_SHARE = 0.02
 
 STALE_S = 5.0  # commit after this long even if no window ended
 ADD_EVENTS = 2048  # events converted between two looks at the size of the segment
+DEVICE_PATIENCE_S = 30.0  # how long a flush or the end waits for digests of a device without any arriving
+DEVICE_LOOK_S = 0.01
 
 
 class Flusher:
@@ -42,6 +45,8 @@ class Flusher:
         self._thread: threading.Thread | None = None
         self._ended = False
         self._flushed_ticket = 0
+        self._pulled_seq = 0  # one past the last event taken from a source
+        self._source_bytes = 0  # columns that a source has given and that are not committed
         self._started_s = self._last_commit_s = time.monotonic()
         self._due_s = self._started_s + STALE_S * patience
 
@@ -71,7 +76,7 @@ class Flusher:
             self._thread.join()
 
     def _run(self) -> None:
-        _block_signals()
+        block_signals()
         for_good = True  # also if something unforeseen ends the loop
         try:
             while True:
@@ -86,6 +91,9 @@ class Flusher:
 
     def _process(self, taken: Taken) -> None:
         self._add(taken)
+        source = self._intake.source
+        if source is not None:
+            self._pull(source, taken)
         if taken.window_ended:
             self._due_s = min(self._due_s, self._last_commit_s + self._pause_s())
         wanted = taken.closing or taken.pressed or taken.flush_ticket > self._flushed_ticket
@@ -93,6 +101,35 @@ class Flusher:
             self._commit()
         self._flushed_ticket = taken.flush_ticket
         self._intake.flushed(taken.flush_ticket)
+
+    def _pull(self, source: ColumnSource, taken: Taken) -> None:
+        """Take all events that may leave; at the end, and for a flush, also those whose digests are still on their way."""
+        committer = self._committer
+        taken.pressed = taken.pressed or source.pressed
+        patient = taken.closing or taken.flush_ticket > self._flushed_ticket
+        target_seq = source.oldest_open
+        given_up, last_s = False, time.monotonic()
+        while True:
+            drained = source.drain(max(1, min(ADD_EVENTS, self._segment_events - committer.num_events)))
+            if drained is not None:
+                # Rows that an event refers to were put before it was complete, so they are there by now.
+                committer.add_interned(self._intake.take_interned())
+                num_bytes = committer.add_columns(drained)
+                self._source_bytes += num_bytes
+                source.release(drained[2] - num_bytes)
+                if committer.num_events >= self._segment_events or committer.num_slots >= self._segment_slots:
+                    self._commit()
+                self._pulled_seq, last_s = drained[4][1] + 1, time.monotonic()
+            elif not patient or self._pulled_seq >= target_seq or given_up:
+                break
+            elif time.monotonic() - last_s < DEVICE_PATIENCE_S:
+                source.wait(DEVICE_LOOK_S)
+            else:
+                given_up = True
+                if taken.closing:
+                    source.give_up()
+        taken.window_ended = source.take_window_ended() or taken.window_ended
+        taken.pressed = taken.pressed or source.pressed
 
     def _add(self, taken: Taken) -> None:
         committer, intake = self._committer, self._intake
@@ -114,12 +151,17 @@ class Flusher:
         return self._patience * min(FLUSH_PAUSE_MAX_S, max(FLUSH_PAUSE_MIN_S, share))
 
     def _commit(self) -> None:
-        self._intake.release(self._committer.commit())
+        released = self._committer.commit()
+        source, of_source, self._source_bytes = self._intake.source, self._source_bytes, 0
+        if source is not None:
+            source.release(of_source)
+            source.committed()
+        self._intake.release(released - of_source)
         self._last_commit_s = time.monotonic()
         self._due_s = self._last_commit_s + STALE_S * self._patience
 
 
-def _block_signals() -> None:
+def block_signals() -> None:
     """Leave signals to the training's own threads, which are woken by them as they would be without us."""
     if hasattr(signal, "pthread_sigmask"):
         faults = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT}

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,12 @@ from opguard_core.trace.version import check_version
 INDEX_NAME = "index.log"
 MAX_INDEX_BYTES = 256 << 20
 MAX_LINE_BYTES = 4 << 20  # one group: a few segments, and the ranges lost since the group before
-TABLE_NAMES = ("frames", "stacks", "lifetimes", "slots", "events")  # in the order a group is written
+TABLE_NAMES = ("frames", "stacks", "lifetimes", "launches", "slots", "events")  # in the order a group is written
+FURTHER_TABLES = ("launches",)
+"""Tables that a reader may leave out: their segments are listed apart, under ``further``, where a reader that does not know them looks
+for nothing, and skips those of tables that it does not know."""
 _CHECK_CHARS = 32
-_SEGMENT_NAME = re.compile(r"(events|slots|frames|stacks|lifetimes)-(\d{6,12})\.arrow")
+_SEGMENT_NAME = re.compile(r"(events|slots|frames|stacks|lifetimes|launches)-(\d{6,12})\.arrow")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -43,7 +47,7 @@ class SegmentEntry:
         rows: Number of rows.
         bytes: Exact file size.
         sha256: Digest of the whole file, lower-case hex.
-        first_seq: First `seq` (events, slots), first id (frames, stacks) or first row number (lifetimes).
+        first_seq: First `seq` (events, slots), first id (frames, stacks) or first row number (lifetimes, launches).
         last_seq: Last of the same, inclusive.
     """
 
@@ -96,6 +100,30 @@ class Group:
         return next((entry for entry in self.segments if entry.table == table), None)
 
 
+def listed(segments: Iterable[SegmentEntry]) -> dict[str, list[dict[str, Any]]]:
+    """Segments in plain form: ``segments``, and ``further`` if there are such."""
+    lists: dict[str, list[dict[str, Any]]] = {"segments": []}
+    for entry in segments:
+        lists.setdefault("further" if entry.table in FURTHER_TABLES else "segments", []).append(entry.to_dict())
+    return lists
+
+
+def read_listed(record: Mapping[str, Any], path: Path) -> list[SegmentEntry]:
+    """Check and build what `listed` gave; raises TraceFormatError naming ``path``."""
+    entries: list[SegmentEntry] = []
+    for key in ("segments", "further"):
+        found = record.get(key, [])
+        if not isinstance(found, list):
+            raise refusal(TraceFormatError, f"Bad {key}", path=path, expected="a list", found=type(found).__name__)
+        unknown = key == "further"
+        entries += [SegmentEntry.from_dict(entry, path) for entry in found if not (unknown and _of_unknown_table(entry))]
+    return entries
+
+
+def _of_unknown_table(entry: Any) -> bool:
+    return isinstance(entry, dict) and isinstance(entry.get("table"), str) and entry["table"] not in FURTHER_TABLES
+
+
 def segment_name(table: str, group: int) -> str:
     """File name of a segment."""
     return f"{table}-{group:06d}.arrow"
@@ -125,7 +153,7 @@ class IndexWriter:
 
     def append(self, group: Group) -> None:
         """Make ``group`` part of the trace. Raises OSError, and then the index is as it was before."""
-        self._append({"segments": [entry.to_dict() for entry in group.segments], "dropped": [list(pair) for pair in group.dropped]})
+        self._append({**listed(group.segments), "dropped": [list(pair) for pair in group.dropped]})
 
     def _append(self, record: dict[str, Any]) -> None:
         if self._broken is not None:
@@ -219,8 +247,7 @@ def _torn(path: Path, offset: int, groups: list[Group]) -> TornTail:
 def _group(record: Any, path: Path, offset: int) -> Group:
     if not isinstance(record, dict) or not isinstance(record.get("segments"), list):
         raise refusal(TraceFormatError, "Bad index line", path=path, offset=offset, expected="an object with segments", found=record)
-    segments = tuple(SegmentEntry.from_dict(entry, path) for entry in record["segments"])
-    return Group(segments, read_ranges(record.get("dropped", []), path))
+    return Group(tuple(read_listed(record, path)), read_ranges(record.get("dropped", []), path))
 
 
 def read_ranges(value: Any, path: Path) -> tuple[tuple[int, int], ...]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
+from opguard_core.trace.batch import ColumnSource
 from opguard_core.trace.drops import DropLedger
 from opguard_core.trace.schema import EventRow, FrameRow, LifetimeRow, SlotRow
 
@@ -36,6 +37,8 @@ class Taken:
     frames: list[FrameRow] = field(default_factory=list)
     stacks: list[tuple[int, Sequence[int]]] = field(default_factory=list)
     lifetimes: list[LifetimeRow] = field(default_factory=list)
+    packed_lifetimes: list[bytes] = field(default_factory=list)  # of `packed.LIFETIME`; older than ``lifetimes``
+    launches: list[Any] = field(default_factory=list)  # record batches of LAUNCHES
     sources: list[tuple[str, str]] = field(default_factory=list)
     event_bytes: int = 0
     interned_bytes: int = 0
@@ -57,6 +60,7 @@ class Intake:
 
     Attributes:
         ledger: Where losses are counted.
+        source: Where events come from instead of `put`, or None; set by `pull_from`.
     """
 
     def __init__(self, budget_bytes: int, when_full: WhenFull) -> None:
@@ -77,11 +81,22 @@ class Intake:
         self._flush_done = 0
         self._closed = False
         self._running = True  # a writing thread is there, or will be
+        self.source: ColumnSource | None = None
 
     @property
     def next_seq(self) -> int:
         """One past the last ``seq`` that was offered."""
-        return self._next_seq
+        return self._next_seq if self.source is None else max(self._next_seq, self.source.oldest_open)
+
+    def pull_from(self, source: ColumnSource) -> None:
+        """Have the writing thread take events from a source of columns from now on; before the first event."""
+        with self._changed:
+            self.source = source
+            if self._closed:
+                source.shut()
+            else:
+                source.attach()
+            self._wake_writer()
 
     def put(self, event: EventRow, slots: Sequence[SlotRow]) -> None:
         """Queue one event; never raises, waits only when full. Calls come in order of ``seq``, so they never overlap.
@@ -91,7 +106,7 @@ class Intake:
         num_bytes = EVENT_BYTES + len(event.args) + SLOT_BYTES * len(slots)
         with self._changed:
             seq = event.seq
-            if seq < self._next_seq:
+            if seq < self._next_seq or self.source is not None:
                 self.ledger.lose_other("out-of-order")
                 return
             self._next_seq = seq + 1
@@ -130,6 +145,8 @@ class Intake:
         if not self._wake:
             self._wake = True
             self._changed.notify_all()
+            if self.source is not None:
+                self.source.wake()
 
     def put_frame(self, row: FrameRow) -> None:
         """Queue one interned frame; always let in, counted against the budget."""
@@ -149,6 +166,18 @@ class Intake:
             self._queue.lifetimes.append(row)
             self._hold(LIFETIME_BYTES)
 
+    def put_packed_lifetimes(self, rows: bytes) -> None:
+        """As `put_lifetime`, for many at once, as records of `packed.LIFETIME`."""
+        with self._changed:
+            self._queue.packed_lifetimes.append(rows)
+            self._hold(len(rows))
+
+    def put_launches(self, batch: Any) -> None:
+        """Queue one record batch of LAUNCHES; always let in, counted against the budget."""
+        with self._changed:
+            self._queue.launches.append(batch)
+            self._hold(batch.nbytes)
+
     def put_source(self, digest: str, text: str) -> None:
         """Queue one source text; always let in, counted against the budget."""
         with self._changed:
@@ -165,12 +194,33 @@ class Intake:
         Args:
             timeout_s: Return with whatever there is after this long; None waits for ever.
         """
+        source = self.source
+        if source is not None and not self._wake:
+            source.wait(timeout_s)  # `_wake_writer` ends it, too, even before it begins
         with self._changed:
-            if not self._wake:
+            if source is None and not self._wake:
                 self._changed.wait_for(lambda: self._wake, timeout_s)
             self._wake = False
             taken, self._queue = self._queue, Taken(flush_ticket=self._queue.flush_ticket)
             taken.pressed = self._num_waiting > 0 or self._dropping
+            return taken
+
+    def take_interned(self) -> Taken:
+        """Called by the writing thread after it has drained events: the interned rows that they may refer to, and no more."""
+        with self._changed:
+            queue = self._queue
+            taken = Taken(
+                frames=queue.frames,
+                stacks=queue.stacks,
+                lifetimes=queue.lifetimes,
+                packed_lifetimes=queue.packed_lifetimes,
+                launches=queue.launches,
+                sources=queue.sources,
+                interned_bytes=queue.interned_bytes,
+            )
+            queue.frames, queue.stacks, queue.lifetimes, queue.launches, queue.sources = [], [], [], [], []
+            queue.packed_lifetimes = []
+            queue.interned_bytes = 0
             return taken
 
     def release(self, num_bytes: int) -> None:
@@ -205,8 +255,8 @@ class Intake:
             self._closed = self._closed or closing
             self._queue.stopping = True
             self._queue.closing = self._queue.closing or closing
-            self._wake = True
-            self._changed.notify_all()
+            self._wake_writer()
+            self._changed.notify_all()  # also who waits for room
             self._changed.wait_for(lambda: not self._running)
 
     def resume(self) -> None:
@@ -222,6 +272,8 @@ class Intake:
                 self._closed = True
                 self._queue = Taken()
                 self._held_bytes = 0
+                if self.source is not None:
+                    self.source.shut()
             self._changed.notify_all()
 
     def reset_after_fork(self) -> None:
@@ -233,3 +285,5 @@ class Intake:
         self._closed = True
         self._running = False
         self._held_bytes = 0
+        if self.source is not None:
+            self.source.abandon_in_child()

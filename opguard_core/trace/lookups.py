@@ -1,4 +1,4 @@
-"""Interned tables of a rank as look-ups: frames, stacks, storage lifetimes."""
+"""Tables of a rank as look-ups: frames, stacks, storage lifetimes, launches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from opguard_core.trace.columns import NO_NUMBER, Array, Columns, StringTables, empty_columns, to_columns
-from opguard_core.trace.schema import FrameRow, LifetimeRow
+from opguard_core.trace.schema import FrameRow, LaunchRow, LifetimeRow
 
 
 def _concatenate(parts: list[dict[str, Array]], table: str) -> dict[str, Array]:
@@ -81,3 +81,59 @@ class LifetimeTable:
         values = {name: self.columns[name][index].item() for name in LifetimeRow._fields}
         values["dead_seq"] = None if values["dead_seq"] == NO_NUMBER else values["dead_seq"]
         return LifetimeRow(**values)
+
+
+class LaunchTable:
+    """Device work of one rank; no rows where nothing watched it (the manifest's ``engines.launches`` says why).
+
+    Attributes:
+        columns: As numpy arrays, in order of ``seq``, ``after``, ``order``: ``seq``, ``after``, ``stream`` int64 and ``touches`` int64
+            (0, 1), each `NO_NUMBER` for null; ``kind`` and ``kernel`` int32 codes; ``order`` uint32; ``count``, ``num_bytes`` uint64.
+            Rows without an event come first. Rows that are alike were added up, whatever segments they came from.
+        strings: Texts of ``kind`` and ``kernel``.
+        num_unattributed: Rows without an event: the first ones.
+        any_unwatched: Whether any work ran in no event: such rows, and replays of what an event had captured.
+    """
+
+    def __init__(self, decoded: list[Any]) -> None:
+        self.strings = StringTables()
+        self.columns: Columns = _added_up(_concatenate([to_columns("launches", part, self.strings) for part in decoded], "launches"))
+        self.num_unattributed = int(np.searchsorted(self.columns["seq"], 0))
+        self.any_unwatched = self.num_unattributed > 0 or bool(np.any(self.columns["after"] != NO_NUMBER))
+
+    def __len__(self) -> int:
+        return len(self.columns["seq"])
+
+    def __iter__(self) -> Iterator[LaunchRow]:
+        return (self[index] for index in range(len(self)))
+
+    def __getitem__(self, index: int) -> LaunchRow:
+        """One row, with texts."""
+        values: dict[str, Any] = {name: self.columns[name][index].item() for name in LaunchRow._fields}
+        for name in ("seq", "after", "stream", "touches"):
+            values[name] = None if values[name] == NO_NUMBER else values[name]
+        values["touches"] = None if values["touches"] is None else bool(values["touches"])
+        return LaunchRow(**{**values, "kind": self.strings["kind"][values["kind"]], "kernel": self.strings["kernel"][values["kernel"]]})
+
+    def of(self, seq: int) -> list[LaunchRow]:
+        """What one event launched, in order of first sight. Cost: two binary searches, and its rows."""
+        first, last = (int(np.searchsorted(self.columns["seq"], seq, side=side)) for side in ("left", "right"))
+        return [self[index] for index in range(first, last)]
+
+
+_ALIKE = ("seq", "after", "kind", "kernel", "stream", "touches")
+
+
+def _added_up(columns: dict[str, Array]) -> dict[str, Array]:
+    """Sort rows and join those that are alike but for ``order``, of which the lowest stays."""
+    if not len(columns["seq"]):
+        return columns
+    by_likeness = np.lexsort([columns[name] for name in ("order", *reversed(_ALIKE))])
+    columns = {name: column[by_likeness] for name, column in columns.items()}
+    new = np.ones(len(by_likeness), bool)
+    new[1:] = np.any([column[1:] != column[:-1] for name, column in columns.items() if name in _ALIKE], axis=0)
+    starts = np.flatnonzero(new)
+    sums = ("count", "num_bytes")
+    joined = {name: np.add.reduceat(column, starts) if name in sums else column[starts] for name, column in columns.items()}
+    in_order = np.lexsort([joined[name] for name in ("order", "after", "seq")])
+    return {name: column[in_order] for name, column in joined.items()}

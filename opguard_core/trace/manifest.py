@@ -18,7 +18,7 @@ import orjson
 from opguard_core.errors import TraceFormatError
 from opguard_core.trace.drops import Drops
 from opguard_core.trace.files import read_checked, sync_directory, write_atomic
-from opguard_core.trace.index import SegmentEntry, read_ranges
+from opguard_core.trace.index import SegmentEntry, listed, read_listed, read_ranges
 from opguard_core.trace.problems import refusal
 from opguard_core.trace.version import FORMAT_VERSION, check_version
 
@@ -108,7 +108,7 @@ class RankManifest:
     def to_dict(self) -> dict[str, Any]:
         """Plain form for JSON."""
         record = _to_dict(self)
-        record["segments"] = [entry.to_dict() for entry in self.segments]
+        record |= listed(self.segments)
         record["drops"] = {**self.drops.__dict__, "ranges": [list(pair) for pair in self.drops.ranges]}
         return record
 
@@ -154,11 +154,10 @@ def read_rank_manifest(directory: Path) -> RankManifest:
 def parse_rank_manifest(data: bytes, path: Path) -> RankManifest:
     """As `read_rank_manifest`, from the bytes of a file named ``path``."""
     record = _parse(data, path)
-    segments, drops = record.pop("segments", []), record.pop("drops", {})
+    lists: dict[str, Any] = {key: record.pop(key) for key in ("segments", "further") if key in record}
+    drops = record.pop("drops", {})
     manifest: RankManifest = _build(RankManifest, record, path)
-    if not isinstance(segments, list):
-        raise refusal(TraceFormatError, "Bad manifest value, segments", path=path, expected="a list", found=type(segments).__name__)
-    manifest.segments = [SegmentEntry.from_dict(entry, path) for entry in segments]
+    manifest.segments = read_listed(lists, path)
     manifest.drops = _drops(drops, path)
     return manifest
 

@@ -26,7 +26,7 @@ from opguard_core.trace.columns import Columns, StringTables, empty_columns, to_
 from opguard_core.trace.extent import Extent, read_extent
 from opguard_core.trace.files import read_checked
 from opguard_core.trace.index import Group, SegmentEntry
-from opguard_core.trace.lookups import FrameTable, LifetimeTable, StackTable
+from opguard_core.trace.lookups import FrameTable, LaunchTable, LifetimeTable, StackTable
 from opguard_core.trace.manifest import MANIFEST_NAME, RankManifest, RunManifest, read_run_manifest
 from opguard_core.trace.problems import TornTail, refusal
 from opguard_core.trace.schema import EventRow, SlotRow
@@ -226,6 +226,11 @@ class RankTrace:
         """Storage lifetimes by serial."""
         return LifetimeTable(self._read_interned("lifetimes"))
 
+    @functools.cached_property
+    def launches(self) -> LaunchTable:
+        """Device work by event; rows may name events beyond the readable prefix. Empty in traces that have no such table."""
+        return LaunchTable(self._read_interned("launches"))
+
     def _read(self, entry: SegmentEntry) -> Any:
         return read_segment(self.path, entry)
 
@@ -237,7 +242,7 @@ class RankTrace:
             if entry is None:
                 continue
             part = self._read(entry)
-            if table != "lifetimes":
+            if table in ("frames", "stacks"):
                 ids = part.column(0).to_numpy()
                 if not np.array_equal(ids, np.arange(expected, expected + len(ids))):
                     raise refusal(

@@ -8,7 +8,7 @@ A trace directory::
     DIR/manifest.json                  run facts, contract, exit status, list of ranks
     DIR/sources/<sha256>.py.gz         the source text each run really executed, once per file
     DIR/rank-00000/manifest.json       engines, coverage, segment digests, drop counts, `complete`
-    DIR/rank-00000/events-000000.arrow   (and slots-, stacks-, frames-, lifetimes-), numbered segments
+    DIR/rank-00000/events-000000.arrow   (and slots-, stacks-, frames-, lifetimes-, launches-), numbered segments
 
 Events and slots are ordered by ``seq``; the slots of one event stand together, inputs first, in the operator's argument
 order. A segment pair ``events-N`` / ``slots-N`` covers the same range of ``seq``.
@@ -103,7 +103,30 @@ LIFETIMES = pa.schema(
     ]
 )
 
-TABLES = {"events": EVENTS, "slots": SLOTS, "frames": FRAMES, "stacks": STACKS, "lifetimes": LIFETIMES}
+LAUNCHES = pa.schema(
+    [
+        ("seq", pa.int64()),  # event that was in flight on the thread that submitted it; null: none was
+        (
+            "after",
+            pa.int64(),
+        ),  # without one: newest event of the rank that had been in flight before; null before the first
+        (
+            "order",
+            pa.uint32(),
+        ),  # among the rows of its event, or of those without one and equal `after`, by first sight
+        ("kind", _text),  # ids.Work
+        ("kernel", _text),  # mangled name; "" for copies, fills, graphs, and where the driver does not tell
+        ("stream", pa.int64()),  # number as in EVENTS; null: a stream that no event ran on
+        ("count", pa.uint64()),  # pieces of work that are alike in all of the above
+        ("num_bytes", pa.uint64()),  # of copies and fills, all together; 0 where the call does not tell
+        (
+            "touches",
+            pa.bool_(),
+        ),  # without an event: whether it got, or may have got, an address inside a living storage
+    ]
+)
+
+TABLES = {"events": EVENTS, "slots": SLOTS, "frames": FRAMES, "stacks": STACKS, "lifetimes": LIFETIMES, "launches": LAUNCHES}
 
 
 class EventRow(NamedTuple):
@@ -181,3 +204,17 @@ class LifetimeRow(NamedTuple):
     nbytes: int
     born_seq: int
     dead_seq: int | None
+
+
+class LaunchRow(NamedTuple):
+    """One row of LAUNCHES: pieces of device work that are alike."""
+
+    seq: int | None
+    after: int | None
+    order: int
+    kind: str
+    kernel: str
+    stream: int | None
+    count: int  # type: ignore[assignment]  # a tuple has a method of that name, which nobody wants of a row
+    num_bytes: int
+    touches: bool | None

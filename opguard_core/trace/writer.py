@@ -1,6 +1,7 @@
 """The trace writer of one rank: an `EventSink` whose work happens on a background thread.
 
     engine thread -> emit() -> Intake (bounded queue) -> writing thread -> Committer -> segments, index | manifest
+    native observer -> its outbox (bounded) -> drain() ---------^
 
 Nothing reaches the caller after construction: a full disk or a bad value is a counted drop. What a kill can lose is
 bounded and stated, see `TraceWriter`.
@@ -19,11 +20,13 @@ from typing import Any
 
 from opguard_core.errors import FlushFailed
 from opguard_core.ids import SENTINEL
+from opguard_core.trace.batch import ColumnSource
 from opguard_core.trace.codec import default_compression
 from opguard_core.trace.commit import Committer
 from opguard_core.trace.drops import complement
 from opguard_core.trace.files import DIRECTORY_MODE
 from opguard_core.trace.flush import SEGMENT_EVENTS, SEGMENT_SLOTS, Flusher
+from opguard_core.trace.forks import stop_around_forks
 from opguard_core.trace.index import INDEX_NAME, IndexWriter
 from opguard_core.trace.intake import Intake, WhenFull
 from opguard_core.trace.manifest import ENDED, RankManifest, write_manifest
@@ -161,11 +164,27 @@ class TraceWriter:
         """Append what is known of one storage, once."""
         self._intake.put_lifetime(row)
 
+    def packed_lifetimes(self, rows: bytes) -> None:
+        """As `lifetime`, for many at once, as records of `packed.LIFETIME`. Cost: one lock."""
+        self._intake.put_packed_lifetimes(rows)
+
+    def launches(self, batch: Any) -> None:
+        """Append device work: a pyarrow RecordBatch of `schema.LAUNCHES`, at least one row. What the disk refuses is counted by rows."""
+        self._intake.put_launches(batch)
+
     def source(self, digest: str, text: str) -> None:
         """Keep the text of one executed source file under `sources.source_digest(text)`."""
         self._intake.put_source(digest, text)
 
     # Control: called by the capture session.
+
+    def pull_from(self, source: ColumnSource) -> None:
+        """Take events as columns from a source, instead of by `emit`; before the first event, and for good.
+
+        Order, memory bound, exact drops, commits at window ends and what a kill can lose stay as they are for rows; the source
+        has a budget of its own in place of ``buffer_bytes``.
+        """
+        self._intake.pull_from(source)
 
     def flush(self) -> None:
         """Wait until everything emitted so far is durable or counted as lost."""
@@ -240,7 +259,7 @@ class TraceWriter:
     def _close_at_exit(self) -> None:
         self.close(ended="unknown")
 
-    # Around os.fork(): see the functions below.
+    # Around os.fork(): see `trace.forks`; the child itself writes nothing.
 
     def _before_fork(self) -> None:
         self._flusher.stop(closing=False)
@@ -256,24 +275,4 @@ class TraceWriter:
             self._index.close()
 
 
-# A fork finds no writing thread: a child must not inherit a lock of the allocator or of Arrow that such a thread holds, and
-# Python 3.12 warns about forking with threads, which the training did not have without us. The child itself writes nothing.
-
-
-def _before_fork() -> None:
-    for writer in list(_live):
-        writer._before_fork()
-
-
-def _after_fork_in_parent() -> None:
-    for writer in list(_live):
-        writer._after_fork_in_parent()
-
-
-def _after_fork_in_child() -> None:
-    for writer in list(_live):
-        writer._after_fork_in_child()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+stop_around_forks(_live)
