@@ -6,15 +6,21 @@ it names code to import, and nothing here imports torch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from opguard_core.errors import ConfigError, UnknownOption
-from opguard_core.ids import MODES
+from opguard_core.errors import ConfigError, ConflictingOptions, UnknownOption
+from opguard_core.ids import MODES, SENTINEL
+from opguard_core.plan.keeping import Keep, Transplant
 
 BUFFER_BYTES = 64 * 1024 * 1024  # rows waiting for the writer thread, per rank
+
+AUTO, NATIVE, DISPATCH = "auto", "native", "dispatch"
+ENGINES = (AUTO, NATIVE, DISPATCH)  # who observes operators; auto: native where it can be built, else dispatch
+KERNELS, PROBES, COMPILED_EAGER = "kernels", "probes", "eager"
+COMPILED = (AUTO, KERNELS, PROBES, COMPILED_EAGER)  # how compiled regions are observed; auto: kernels where it works, else eager
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,10 +39,16 @@ class RunConfig:
         deterministic: Whether the determinism knobs were applied in this process before capture began.
         buffer_bytes: Bound on rows in memory that wait for the writer.
         plan_hash: Digest of what both runs must share (mode, steps, boundaries); two traces compare only if equal.
-        argv: The program's own command line, as launched, not redacted.
+        argv: The program's own command line, redacted.
         folder: Name of this rank's folder; empty: ``rank-%05d``. Ranks that a captured program starts itself write aside
             until the launcher, after the end, can tell who was who.
         facts: Contract facts that the launcher gathered once for all ranks (source tree, commit).
+        keep: Boundaries that are kept in full, or None.
+        transplants: Bytes of another run to put in place of results.
+        semantic: Patterns of module calls and functions that get a name, see ``plan.semantic``.
+        compiled: One of ``COMPILED``; what was asked for and cannot be had is said in the manifest.
+        callsites: Patterns of callees that are observed where they are called, see ``plan.callsites``; empty: no code is rewritten.
+        engine: One of ``ENGINES``; both give the same events. What was asked for and cannot be had is said in the manifest.
     """
 
     run_dir: Path
@@ -53,9 +65,21 @@ class RunConfig:
     argv: tuple[str, ...] = ()
     folder: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
+    keep: Keep | None = None
+    transplants: tuple[Transplant, ...] = ()
+    semantic: tuple[str, ...] = ()
+    callsites: tuple[str, ...] = ()
+    engine: str = AUTO
+    compiled: str = AUTO
 
     def __post_init__(self) -> None:
         """Refuse orders that cannot be carried out."""
+        if self.engine not in ENGINES:
+            raise UnknownOption(f"Engine {self.engine!r} is not one of {', '.join(ENGINES)}.", hint=f"Use --engine {' or '.join(ENGINES)}.")
+        if self.compiled not in COMPILED:
+            raise UnknownOption(
+                f"Level {self.compiled!r} is not one of {', '.join(COMPILED)}.", hint=f"Use --compiled {' or '.join(COMPILED)}."
+            )
         if self.mode not in MODES:
             raise UnknownOption(f"Mode {self.mode!r} is not one of {', '.join(MODES)}.", hint=f"Use --mode {' or '.join(MODES)}.")
         if not 0 <= self.rank < self.world_size:
@@ -72,6 +96,17 @@ class RunConfig:
     def rank_dir(self) -> Path:
         """Folder of this rank's trace inside ``run_dir``."""
         return self.run_dir / (self.folder or rank_folder(self.rank))
+
+
+def require_calls(mode: str, **patterns: Sequence[str]) -> None:
+    """Refuse patterns of calls in a mode that looks at none; each is named by its option, ``callsites`` for ``--callsites``.
+
+    Raises:
+        ConflictingOptions: There are some, and the mode is sentinel.
+    """
+    for option, given in patterns.items():
+        if given and mode == SENTINEL:
+            raise ConflictingOptions(f"--{option} needs a mode that looks at calls, which sentinel does not.", hint="Use --mode full.")
 
 
 def rank_folder(rank: int) -> str:

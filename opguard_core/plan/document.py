@@ -11,7 +11,7 @@ by a line number. Data only: nothing in a plan names code to import. No torch.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -92,6 +92,8 @@ class Plan:
         mode: One of ``PLANNED_MODES``.
         steps: Half-open window of 0-based steps to record, or None for all.
         deterministic: Whether the determinism knobs are applied in both programs.
+        semantic: Patterns of ``plan.semantic`` that name calls in both runs.
+        callsites: Patterns of ``plan.callsites``: callees that both runs observe where they are called.
         sites: The boundaries both sides share, in the order in which the reference runs them; the hash ignores the order.
         about: Facts that are not part of the agreement (who made it, from what, what it costs).
     """
@@ -101,6 +103,8 @@ class Plan:
     deterministic: bool
     sites: tuple[PlanSite, ...]
     about: Mapping[str, Any] = field(default_factory=dict)
+    semantic: tuple[str, ...] = ()
+    callsites: tuple[str, ...] = ()
 
     @cached_property
     def hash(self) -> str:
@@ -110,15 +114,38 @@ class Plan:
         """
         sites = sorted(orjson.dumps(site.to_dict(), option=orjson.OPT_SORT_KEYS) for site in self.sites)
         shared = {"format": PLAN_FORMAT, "mode": self.mode, "steps": self.steps, "deterministic": self.deterministic}
+        if self.semantic:
+            shared["semantic"] = sorted(self.semantic)
+        if self.callsites:
+            shared["callsites"] = sorted(self.callsites)
         return hashlib.sha256(b"\n".join([orjson.dumps(shared, option=orjson.OPT_SORT_KEYS), *sites])).hexdigest()
 
-    def require(self, *, mode: str, steps: tuple[int, int] | None, deterministic: bool) -> None:
+    @property
+    def recorded_steps(self) -> int | None:
+        """Steps that the preflight was told each run records; None if it was not told, or the plan does not say."""
+        cost = self.about.get("cost")
+        planned = cost.get("planned_steps") if isinstance(cost, Mapping) else None
+        return planned if type(planned) is int and planned > 0 else None
+
+    def require(
+        self,
+        *,
+        mode: str,
+        steps: tuple[int, int] | None,
+        deterministic: bool,
+        semantic: Sequence[str] = (),
+        callsites: Sequence[str] = (),
+    ) -> None:
         """Refuse a run that would not be the planned one.
 
         Raises:
-            ConflictingOptions: Mode, steps or knobs are others.
+            ConflictingOptions: Mode, steps, knobs or, if any are given, names of calls are others.
         """
-        asked = {"mode": mode, "steps": steps, "deterministic": deterministic}
+        asked: dict[str, Any] = {"mode": mode, "steps": steps, "deterministic": deterministic}
+        if semantic:
+            asked["semantic"] = tuple(semantic)
+        if callsites:
+            asked["callsites"] = tuple(callsites)
         own = {name: getattr(self, name) for name in asked}
         wrong = [f"{name} {_shown(own[name])}, not {_shown(value)}" for name, value in asked.items() if own[name] != value]
         if wrong:
@@ -134,6 +161,8 @@ class Plan:
             "mode": self.mode,
             "steps": None if self.steps is None else list(self.steps),
             "deterministic": self.deterministic,
+            **({"semantic": list(self.semantic)} if self.semantic else {}),
+            **({"callsites": list(self.callsites)} if self.callsites else {}),
             "hash": self.hash,
             "about": dict(self.about),
             "sites": [site.to_dict() for site in self.sites],
@@ -155,6 +184,8 @@ class Plan:
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, tuple) and all(isinstance(one, str) for one in value):
+        return ", ".join(value) or "none"
     if isinstance(value, tuple):
         return f"{value[0]}:{value[1]}"
     return "all" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
@@ -198,6 +229,20 @@ def load_plan(path: Path) -> Plan:
         content = path.read_bytes()
     except OSError as error:
         raise PlanError(f"The plan {path} cannot be read: {error.strerror}.", slug="plan-not-found", hint=_HINT) from error
+    return parse_plan(content, path)
+
+
+def parse_plan(content: bytes, path: Path) -> Plan:
+    """Check a plan that was read already.
+
+    Args:
+        content: The whole file.
+        path: Where it was, for messages.
+
+    Raises:
+        PlanError: It is damaged, or its hash is not that of its contents.
+        PlanMismatch: A newer release wrote it.
+    """
     try:
         record = orjson.loads(content)
     except ValueError as error:
@@ -224,15 +269,25 @@ def _build(record: Mapping[str, Any], path: Path) -> Plan:
     """The plan that a document says, if it says one."""
     mode, steps, deterministic, about = (record.get(name) for name in ("mode", "steps", "deterministic", "about"))
     if mode not in PLANNED_MODES:
-        raise _damaged(path, f"mode {mode!r} is not one of {', '.join(PLANNED_MODES)}")
+        raise _damaged(path, f"mode {repr(mode)[:40]} is not one of {', '.join(PLANNED_MODES)}")
     window = None
     if steps is not None:
         if not (isinstance(steps, list) and len(steps) == 2 and all(type(step) is int for step in steps) and 0 <= steps[0] < steps[1]):
-            raise _damaged(path, f"steps {steps!r} are not two whole numbers A < B")
+            raise _damaged(path, f"steps {repr(steps)[:40]} are not two whole numbers A < B")
         window = (steps[0], steps[1])
     if type(deterministic) is not bool or not isinstance(about, dict) or not isinstance(record.get("sites"), list):
         raise _damaged(path, "it lacks deterministic, about or sites")
-    return Plan(mode, window, deterministic, tuple(_site(entry, path) for entry in record["sites"]), about)
+    semantic, callsites = (_texts(record, name, path) for name in ("semantic", "callsites"))
+    sites = tuple(_site(entry, path) for entry in record["sites"])
+    return Plan(mode, window, deterministic, sites, about, semantic, callsites)
+
+
+def _texts(record: Mapping[str, Any], name: str, path: Path) -> tuple[str, ...]:
+    """A list of texts that a document may leave out."""
+    found = record.get(name, [])
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise _damaged(path, f"what it names {name} is no list of texts")
+    return tuple(found)
 
 
 def _site(entry: Any, path: Path) -> PlanSite:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from opguard_core.errors import PlanError, PlanMismatch
-from opguard_core.plan.config import BUFFER_BYTES
+from opguard_core.plan.config import AUTO, BUFFER_BYTES
 
 PLAN_FORMAT = 1
 PLAN_NAME = "plan.json"
@@ -26,7 +26,7 @@ class Orders:
 
     Attributes:
         nonce: 32 random bytes in hex; the environment of the program's processes carries the same.
-        argv: The program's command line, not redacted.
+        argv: The program's command line, redacted.
         user_root: Folder that source files are named relative to.
         mode: One of ``ids.MODES``.
         steps: Half-open window of steps, or None.
@@ -37,6 +37,12 @@ class Orders:
         plan: Hash of the plan that the run follows; empty without one.
         end_after: Updates after which the launcher ends the program, or None to let it run. Only for private copies.
         bare_steps: Unobserved updates that are timed before that.
+        engine: One of ``config.ENGINES``: who observes operators.
+        compiled: One of ``config.COMPILED``: how compiled regions are observed.
+        semantic: Patterns of ``plan.semantic``: calls that get a name.
+        callsites: Patterns of ``plan.callsites``: callees that are observed where they are called.
+        keep: Plain form of ``plan.keeping.Keep``: what every rank keeps in full; None for nothing.
+        transplant: Plain form of several ``plan.keeping.Transplant``; None for nothing.
         launcher: Process that waits for the program.
         format: Version of this file.
     """
@@ -52,6 +58,12 @@ class Orders:
     plan: str = ""
     end_after: int | None = None
     bare_steps: int = 0
+    engine: str = AUTO
+    compiled: str = AUTO
+    semantic: tuple[str, ...] = ()
+    callsites: tuple[str, ...] = ()
+    keep: dict[str, Any] | None = None
+    transplant: dict[str, Any] | None = None
     launcher: int = field(default_factory=os.getpid)
     nonce: str = field(default_factory=lambda: os.urandom(32).hex())
     format: int = PLAN_FORMAT
@@ -61,7 +73,9 @@ class Orders:
         """sha256 of what two runs must share for their traces to be comparable: the plan's own, else that of mode and steps."""
         if self.plan:
             return self.plan
-        shared = {"format": self.format, "mode": self.mode, "steps": self.steps}
+        shared: dict[str, Any] = {"format": self.format, "mode": self.mode, "steps": self.steps}
+        if self.callsites:
+            shared["callsites"] = sorted(self.callsites)
         return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()
 
     def to_json(self) -> bytes:
@@ -86,6 +100,7 @@ def read_orders(run_dir: Path) -> Orders:
             )
         values = {one.name: record[one.name] for one in fields(Orders)}
         values["steps"] = tuple(values["steps"]) if values["steps"] is not None else None
+        values["semantic"], values["callsites"] = tuple(values["semantic"]), tuple(values["callsites"])
         return Orders(**values)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise PlanError(f"Cannot read {path}: {type(error).__name__}: {error}.", hint="Start the run again.") from error
