@@ -16,9 +16,11 @@ import importlib.metadata
 import os
 import platform
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from opguard_core.determinism.device import device_facts
 from opguard_core.determinism.environment import relevant
 from opguard_core.determinism.readers import forward_readers, late_readers
 from opguard_core.determinism.streams import fact, numpy_state, python_state, step_streams, torch_state
@@ -64,11 +66,27 @@ class RankFacts:
         """Read the early facts."""
         self._torch: Any = sys.modules["torch"]
         self._late = False
+        self._on_their_way: list[Callable[[], Contract | None]] = []
         self.contract: Contract = {**_early(config, self._torch), **config.facts}
 
     def note(self, facts: Contract) -> None:
         """Add facts about objects that the program made or files that it loaded."""
         self.contract.update(facts)
+
+    def later(self, read: Callable[[], Contract | None]) -> None:
+        """Add facts that are still on their way from a device: ``read`` gives them, or None."""
+        self._on_their_way.append(read)
+
+    def settle(self) -> None:
+        """Take those of them that have come. Never waits."""
+        left = []
+        for read in self._on_their_way:
+            found = read()
+            if found is None:
+                left.append(read)
+            else:
+                self.contract.update(found)
+        self._on_their_way = left
 
     def forward(self) -> None:
         """Read what the first training forward runs under: autocast regions, attention backends, precision. Never raises."""
@@ -87,11 +105,14 @@ class RankFacts:
         self.contract["late"] = when
         for key, read in late_readers(self._torch).items():
             self.contract[key] = fact(read)
+        if self._torch.cuda.is_initialized():
+            self.contract.update(device_facts(self._torch))
         self.contract.update(step_streams(self._torch, self.contract))
 
     def finish(self) -> Contract:
         """Read late facts now if that has not happened, and return everything."""
         self.late("end")
+        self.settle()
         return self.contract
 
 

@@ -83,8 +83,16 @@ def late_readers(torch: Any) -> Mapping[str, Reader]:
         "flags.cudnn.allow_tf32": lambda: cudnn.allow_tf32,
         "flags.cuda.matmul.allow_tf32": lambda: cuda.matmul.allow_tf32,
         "flags.cuda.matmul.reduced_bf16": lambda: str(cuda.matmul.allow_bf16_reduced_precision_reduction),
+        "flags.cuda.matmul.reduced_bf16_split_k": lambda: cuda.matmul.allow_bf16_reduced_precision_reduction_split_k,
         "flags.cuda.matmul.reduced_fp16": lambda: str(cuda.matmul.allow_fp16_reduced_precision_reduction),
+        "flags.cuda.matmul.reduced_fp16_split_k": lambda: cuda.matmul.allow_fp16_reduced_precision_reduction_split_k,
+        "flags.cuda.matmul.fp16_accumulation": lambda: cuda.matmul.allow_fp16_accumulation,
+        "flags.cuda.blas": lambda: str(cuda.preferred_blas_library()),
+        "flags.cuda.linalg": lambda: str(cuda.preferred_linalg_library()),
+        "flags.cuda.sm_carveout": lambda: torch._C._get_sm_carveout_experimental(),
+        "flags.fp32_precision.all": lambda: torch.backends.fp32_precision,
         "flags.fp32_precision.cuda.matmul": lambda: cuda.matmul.fp32_precision,
+        "flags.fp32_precision.cudnn.all": lambda: cudnn.fp32_precision,
         "flags.fp32_precision.cudnn.conv": lambda: cudnn.conv.fp32_precision,
         "flags.fp32_precision.cudnn.rnn": lambda: cudnn.rnn.fp32_precision,
         "flags.fp32_precision.mkldnn.matmul": lambda: mkldnn.matmul.fp32_precision,
@@ -96,6 +104,8 @@ def late_readers(torch: Any) -> Mapping[str, Reader]:
         "flags.sdpa.mem_efficient": cuda.mem_efficient_sdp_enabled,
         "flags.sdpa.math": cuda.math_sdp_enabled,
         "flags.sdpa.cudnn": lambda: cuda.cudnn_sdp_enabled(),
+        "flags.sdpa.fa3": lambda: torch._C._get_fa3_sdp_enabled(),
+        "flags.sdpa.reduced_math": lambda: cuda.fp16_bf16_reduction_math_sdp_allowed(),
         "flags.mha_fastpath": lambda: torch.backends.mha.get_fastpath_enabled(),
         "flags.autocast.cpu": lambda: torch.is_autocast_enabled("cpu"),
         "flags.autocast.cpu_dtype": lambda: str(torch.get_autocast_dtype("cpu")),
@@ -108,31 +118,15 @@ def late_readers(torch: Any) -> Mapping[str, Reader]:
         "dist.world_size": lambda: _distributed(torch, "get_world_size"),
         "env.at_step": lambda: relevant(os.environ),
     }
-    if torch.cuda.is_initialized():
-        readers.update(_cuda_readers(torch))
+    if hasattr(torch._C, "_cuda_getCublasWorkspaceSize"):  # built for CUDA, and new enough
+        readers["flags.cuda.workspace"] = lambda: {"cublas": cuda.cublas_workspace_size(), "cublaslt": cuda.cublaslt_workspace_size()}
     return readers
-
-
-def _cuda_readers(torch: Any) -> dict[str, Reader]:
-    def device() -> Any:
-        return torch.cuda.get_device_properties(torch.cuda.current_device())
-
-    return {
-        "device.name": lambda: device().name,
-        "device.capability": lambda: f"{device().major}.{device().minor}",
-        "device.uuid": lambda: str(device().uuid),
-        "device.multiprocessors": lambda: device().multi_processor_count,
-        "torch.cudnn": torch.backends.cudnn.version,
-        "torch.nccl": lambda: ".".join(map(str, torch.cuda.nccl.version())),
-        "device.driver": lambda: str(torch._C._cuda_getDriverVersion()),
-        "flags.cuda.blas": lambda: str(torch.backends.cuda.preferred_blas_library()),
-    }
 
 
 def _frames_compiled() -> bool:
     """Whether torch.compile has worked on any function so far."""
     module: Any = sys.modules.get("torch._dynamo.utils")
-    return module is not None and bool(module.counters["frames"])
+    return module is not None and bool(module.counters["frames"] or module.counters["stats"]["unique_graphs"])
 
 
 def _inductor() -> dict[str, object] | None:

@@ -36,7 +36,7 @@ def step_streams(torch: Any, contract: Mapping[str, Any]) -> dict[str, Any]:
     readers: dict[str, Callable[[], object]] = {
         "rng.step.torch": lambda: _since(torch_state(default), contract.get("start.rng.torch")),
         "rng.step.python": lambda: _since(python_state(), contract.get("start.rng.python")),
-        "rng.step.numpy": lambda: _since(numpy_state(), contract.get("start.rng.numpy")),
+        "rng.step.numpy": lambda: UNTOUCHED if numpy_is_fresh() else _since(numpy_state(), contract.get("start.rng.numpy")),
         "rng.drawn": lambda: torch_state(torch.Generator().manual_seed(default.initial_seed())) != torch_state(default),
     }
     if torch.cuda.is_initialized():
@@ -69,6 +69,23 @@ def numpy_state() -> str:
         return "not imported"
     name, keys, position, has_gauss, gauss = module.get_state(legacy=True)
     return digest(f"{name} {position} {has_gauss} {gauss!r} ".encode() + keys.tobytes())
+
+
+def numpy_is_fresh() -> bool:
+    """Whether numpy's global generator stands where the operating system's entropy put it: nobody seeded it or drew from it.
+
+    An import after the start leaves no digest of the start to compare with, but the generator keeps what it was made from.
+    """
+    module: Any = sys.modules.get("numpy.random")
+    if module is None:
+        return False
+    generator = module.mtrand._rand._bit_generator
+    seeded = generator.seed_seq  # None once somebody called seed()
+    if seeded is None:
+        return False
+    fresh = type(generator)(module.SeedSequence(seeded.entropy, spawn_key=seeded.spawn_key, pool_size=seeded.pool_size))
+    now, start = generator.state["state"], fresh.state["state"]
+    return bool(now["pos"] == start["pos"] and (now["key"] == start["key"]).all())
 
 
 def digest(data: bytes) -> str:

@@ -7,20 +7,23 @@ never draws a random number, never raises.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from typing import Any
 
 import torch
 
+from opguard_core.engines.calls import Bookkeeping, Call, event_of
 from opguard_core.engines.lanes import Lane
 from opguard_core.engines.markers import gap
+from opguard_core.engines.mode import BoundaryMode
 from opguard_core.engines.operators import Handling, OperatorPlan, OperatorPlans
-from opguard_core.engines.outbox import Entry
 from opguard_core.engines.phases import phase_of
 from opguard_core.engines.places import NO_STACK
 from opguard_core.engines.rank import RankContext
 from opguard_core.ids import Kind, Phase
-from opguard_core.trace.schema import EventRow, SlotRow
+from opguard_core.probe.promise import TOGETHER
 
 _sequence_number = torch.autograd._get_sequence_nr
 _graph_task = torch._C._current_graph_task_id
@@ -30,45 +33,6 @@ _DISABLED = torch._C._disabled_torch_dispatch_impl
 _OPTIMIZER, _FORWARD, _DATA, _COLLECTIVE = Phase.OPTIMIZER.value, Phase.FORWARD.value, Phase.DATA.value, Phase.COLLECTIVE.value
 _BACKWARD = Phase.BACKWARD.value
 POLL_EVENTS = 512
-
-
-class Call:
-    """One operator in flight: what was seen before it ran. Holds no tensor."""
-
-    __slots__ = (
-        "args_text",
-        "entry",
-        "failed",
-        "generator",
-        "header",
-        "phase",
-        "plan",
-        "rng_before",
-        "rng_stream",
-        "slots",
-        "touches_gradient",
-    )
-
-    def __init__(self, plan: OperatorPlan, entry: Entry) -> None:
-        self.plan, self.entry = plan, entry
-        self.slots: list[SlotRow] = []
-        self.rng_stream = ""
-        self.rng_before: int | None = None
-        self.phase = _DATA
-        self.args_text = ""
-        self.generator: Any = None
-        self.touches_gradient = False
-        self.failed = ""
-        self.header: tuple[Any, ...] = ()
-
-
-class Bookkeeping:
-    """Stands for a call that gives no event but changes what we know of a storage."""
-
-    __slots__ = ("plan",)
-
-    def __init__(self, plan: OperatorPlan) -> None:
-        self.plan = plan
 
 
 class DispatchEngine:
@@ -86,6 +50,34 @@ class DispatchEngine:
         self._since_poll = 0
         self._num_events = 0
         self._num_delegated = 0
+        self.streams = context.streams
+        self.set_boundary: Callable[[int], int] | None = None  # says to the launch shim which event is in flight on this thread
+
+    @property
+    def num_events(self) -> int:
+        """Events emitted so far."""
+        return self._num_events
+
+    def start(self) -> None:
+        """Nothing to do before the first mode is in place."""
+
+    def stop(self) -> None:
+        """Modes that are still in place pass everything through."""
+
+    def tell_boundaries(self, shim: Any) -> None:
+        """Say to the launch shim which event is in flight while an operator's own kernel runs; None: no more.
+
+        Cost: 0.5 us an operator.
+        """
+        self.set_boundary = self.context.collectives.set_boundary = None if shim is None else shim.set_boundary
+
+    def mode(self, lane: Lane) -> BoundaryMode:
+        """What will observe a thread."""
+        return BoundaryMode(self, lane)
+
+    def observed_here(self) -> bool:
+        """Whether the calling thread has a dispatch mode, ours or the program's, that would be on top of a new one of ours."""
+        return bool(torch._C._len_torch_dispatch_stack())
 
     def plan_of(self, func: Any) -> OperatorPlan | None:
         """Plan of an operator, None for a higher-order one. Never raises: a schema beyond us is run unobserved."""
@@ -103,7 +95,7 @@ class DispatchEngine:
                 return True
         return False
 
-    def before(self, lane: Lane, plan: OperatorPlan, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
+    def before(self, lane: Lane, plan: OperatorPlan, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType | None) -> Any:
         """Observe what an operator is about to read.
 
         Returns:
@@ -130,21 +122,31 @@ class DispatchEngine:
         call = Call(plan, context.outbox.open(plan.operator, lane))
         call.entry.slots = call.slots
         try:
-            self._look(call, lane, args, kwargs, frame)
+            if context.streams is None:
+                self._look(call, lane, args, kwargs, frame)
+            else:
+                with TOGETHER:
+                    self._look(call, lane, args, kwargs, frame)
         except Exception as error:  # noqa: BLE001  the step guard
             call.failed = context.guard.caught(f"before {plan.operator}", error, call.entry.seq)
         except BaseException:
             self._finish(lane, call, "interrupted")
             raise
+        if self.set_boundary is not None:
+            call.outer = self.set_boundary(call.entry.seq)
+            if plan.handling is Handling.COLLECTIVE:
+                self.context.collectives.began(call.entry.seq)
         return call
 
-    def _look(self, call: Call, lane: Lane, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> None:
+    def _look(self, call: Call, lane: Lane, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType | None) -> None:
         context, plan, seq = self.context, call.plan, call.entry.seq
         now_ns = _now_ns()
         stack = context.places.of(frame)
         grad_enabled = _grad_enabled()
         in_graph_task = _graph_task() != -1
         collective = plan.handling is Handling.COLLECTIVE or plan.handling is Handling.WAIT
+        if in_graph_task and stack.user_frame is None:
+            stack = stack.called_from(lane.backwards.place(_graph_task()))
         phase = _COLLECTIVE if collective else phase_of(stack.situation, lane, grad_enabled=grad_enabled, in_graph_task=in_graph_task)
         node, forward_seq = "", None
         if in_graph_task and (phase == _BACKWARD or collective):
@@ -154,14 +156,15 @@ class DispatchEngine:
             lane.last_node = counter
             lane.link(counter - 1, seq, plan.qualified)
         unread = plan.trusted or plan.shape_only or plan.handling is Handling.WAIT
+        waits = plan.handling is not Handling.WAIT and not plan.shape_only and not plan.is_asynchronous(args, kwargs)
         probes, rows, touched, device = context.probes, call.slots, False, None
         for argument in plan.tensors:
             value = plan.value(argument, args, kwargs)
             if value is None:
                 continue
             reads = argument.reads and not unread
-            # Only who reads or overwrites a collective's result may take it for complete.
-            consume = plan.handling is not Handling.WAIT and not plan.shape_only and (argument.reads or not collective)
+            # Only who reads or overwrites a result that is on its way may take it for complete.
+            consume = waits and (argument.reads or not collective)
             for path, tensor in argument.each(value):
                 probes.input(rows, seq, path, tensor, reads=reads, consume=consume, carried=plan.trusted and argument.reads)
                 if device is None:
@@ -182,10 +185,29 @@ class DispatchEngine:
             clock = progress.collectives
         window = progress.window
         call.header = (now_ns, clock, window, lane.microbatch(window), phase, lane.path, node, forward_seq, stack, grad_enabled)
+        closeup = context.closeup
+        if closeup is not None and closeup.wants(plan.operator):
+            again = partial(self._look_again, call, args, kwargs)
+            closeup.begins(call, stack.user_frame, partial(plan.arguments_read, args, kwargs), again)
+
+    def _look_again(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], changed: dict[str, torch.Tensor]) -> None:
+        """Other bytes were put into what an operator is about to read: its inputs are these."""
+        context, plan = self.context, call.plan
+        for tensor in changed.values():
+            record = context.storages.known(tensor)
+            if record is not None:
+                record.written.clear()
+        call.slots.clear()
+        for argument in plan.tensors:
+            value = plan.value(argument, args, kwargs)
+            for path, tensor in () if value is None else argument.each(value):
+                reads = argument.reads and not plan.trusted and not plan.shape_only
+                context.probes.input(call.slots, call.entry.seq, path, tensor, reads=reads, carried=plan.trusted and argument.reads)
 
     def after(self, lane: Lane, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Observe what an operator returned and wrote, and emit its event. Never raises."""
         context = self.context
+        self._landed(call)
         if context.dead:
             return
         if type(call) is Bookkeeping:
@@ -196,25 +218,32 @@ class DispatchEngine:
             return
         places: list[Any] = []
         try:
-            if not call.failed:
+            if not call.failed and context.streams is None:
                 places = self._results(call, args, kwargs, result)
+            elif not call.failed:
+                with TOGETHER:
+                    places = self._results(call, args, kwargs, result)
         except Exception as error:  # noqa: BLE001  the step guard
             call.failed = context.guard.caught(f"after {call.plan.operator}", error, call.entry.seq)
         if call.failed:
             self._forget(call, args, kwargs)
+            self._not_kept(call, call.failed)
         self._finish(lane, call, call.failed, places)
 
     def _results(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> list[Any]:
         context, plan, seq, rows = self.context, call.plan, call.entry.seq, call.slots
         probes, reads = context.probes, not plan.trusted
         later = plan.handling is Handling.COLLECTIVE
+        copied = not plan.trusted and plan.reaches_host_later(args, kwargs)  # nobody waits for it here, either
         places = []
         if call.rng_stream:
             context.after_random(call)
+        if call.closeup is not None:
+            context.closeup.returned(call, partial(plan.made, args, kwargs, result), later=later or copied)
         if plan.handling is Handling.WAIT:
             context.collectives.consume_tensor(context.storages, result)
         for position, path, tensor in plan.results(result):
-            if later:
+            if later or (copied and tensor.is_cpu):
                 place = probes.later(rows, seq, path, tensor, "out")
                 if place is not None:
                     places.append((len(rows) - 1, *place))
@@ -224,7 +253,7 @@ class DispatchEngine:
             if call.touches_gradient:
                 context.mark_gradient(tensor)
         for declared, path, tensor in plan.writes(args, kwargs):
-            if later:
+            if later or (copied and tensor.is_cpu):
                 place = probes.later(rows, seq, path, tensor, "mut")
                 if place is not None:
                     places.append((len(rows) - 1, *place))
@@ -234,15 +263,24 @@ class DispatchEngine:
                 context.mark_gradient(tensor)
         if context.verify and not later:
             context.find_undeclared_writes(call, args, kwargs)
+        if call.closeup is not None:
+            context.closeup.ended(call, plan.left(args, kwargs, result), later=later or copied)
         return places
 
     def raised(self, lane: Lane, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: BaseException) -> None:
         """An operator raised: its event says so. Never raises."""
+        self._landed(call)
         if type(call) is Bookkeeping or self.context.dead:
             return
         call.args_text += f";raised={type(error).__name__}"
         self._forget(call, args, kwargs)
+        self._not_kept(call, type(error).__name__)
         self._finish(lane, call, call.failed)
+
+    def _landed(self, call: Any) -> None:
+        """Device work of this thread belongs to the event of before again."""
+        if type(call) is Call and call.outer is not None and self.set_boundary is not None:
+            self.set_boundary(call.outer)
 
     def _forget(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Carry no digest of what an operator may have written unseen."""
@@ -250,6 +288,15 @@ class DispatchEngine:
             self.context.forget_written(call.plan, args, kwargs)
         except Exception as error:  # noqa: BLE001  the step guard
             call.failed = self.context.guard.caught(f"forget {call.plan.operator}", error, call.entry.seq)
+
+    def _not_kept(self, call: Call, why: str) -> None:
+        """Keep what there is of a boundary that did not come to its end."""
+        if call.closeup is None:
+            return
+        try:
+            self.context.closeup.failed(call, why)
+        except Exception as error:  # noqa: BLE001  the step guard
+            self.context.guard.caught(f"keep {call.plan.operator}", error, call.entry.seq)
 
     def _finish(self, lane: Lane, call: Call, failed: str, places: list[Any] | None = None) -> None:
         """Emit the event of a call; never raises, and never leaves the events behind it waiting."""
@@ -268,36 +315,18 @@ class DispatchEngine:
             progress = context.progress
             counts = (progress.collectives, progress.window, lane.microbatch(progress.window))
             call.header = (_now_ns(), *counts, call.phase, lane.path, "", None, NO_STACK, False)
-        now_ns, clock, window, microbatch, phase, module, node, forward_seq, stack, grad_enabled = call.header
-        event = EventRow(
-            seq,
-            Kind.GAP.value if failed else plan.kind,
-            plan.operator,
-            now_ns,
-            None,
-            None,
-            lane.role,
-            context.lanes.number(lane) if lane.index is None else lane.index,
-            clock,
-            window,
-            microbatch,
-            phase,
-            module,
-            node,
-            forward_seq,
-            stack.stack,
-            stack.user_frame,
-            stack.library_frame,
-            failed or call.args_text,
-            call.rng_stream,
-            call.rng_before,
-            grad_enabled,
-        )
+        kind = Kind.GAP.value if failed else plan.kind
+        event = event_of(context, lane, call, kind, plan.operator, call.slots, seq, failed or call.args_text)
         self._num_events += 1
         if places and not failed:
             context.collectives.defer(call.entry, event, call.slots, places)
         else:
             context.outbox.close(call.entry, event, () if failed else call.slots)
+        self._emitted()
+
+    def _emitted(self) -> None:
+        """One more event: now and then look for freed storages."""
+        context = self.context
         self._since_poll += 1
         if self._since_poll >= POLL_EVENTS:
             self._since_poll = 0

@@ -16,6 +16,7 @@ from opguard_core.engines.aside import Aside
 from opguard_core.engines.lanes import Lane
 from opguard_core.engines.markers import event_here
 from opguard_core.engines.names import Names
+from opguard_core.engines.places import NO_STACK
 from opguard_core.engines.quiet import quiet
 from opguard_core.engines.rank import RankContext
 from opguard_core.engines.state import StateBoundary
@@ -41,6 +42,7 @@ def guarded(callback: _Callback) -> _Callback:
             self.context.guard.caught(callback.__name__, error)
             return None
 
+    call._torchdynamo_disable = True  # type: ignore[attr-defined]  # a compiled optimizer step calls it and does not trace it
     return call  # type: ignore[return-value]
 
 
@@ -72,6 +74,7 @@ class Hooks:
         self._updated = False
         self.aside = Aside(context)
         self.updates = Updates(context.progress, names)
+        names.book = context.book
         self.state = state or StateBoundary(context, names)
         self._settle = settle
 
@@ -79,6 +82,8 @@ class Hooks:
         """Emit a marker where the program stands; outside the capture window only the begin and the end of the run."""
         context = self.context
         if not context.progress.wants_state and marker not in (Marker.RUN_BEGIN, Marker.RUN_END):
+            return
+        if context.mark(marker.value, args, phase):
             return
         entry = context.outbox.open()
         event = event_here(context, entry.seq, Kind.MARKER.value, marker.value, args, phase, sys._getframe(1))
@@ -114,6 +119,10 @@ class Hooks:
             lane, lane.path = token
             lane.modules.pop()
 
+    def around_modules(self, original: Callable[..., Any]) -> Any:
+        """``Module.__call__`` between `enter_module` and `leave_module`, or what does the same for most calls in C++."""
+        return self.context.around_modules(original, self.enter_module, self.leave_module)
+
     # Backward.
 
     @guarded
@@ -122,8 +131,11 @@ class Hooks:
         lane = self._lane()
         if lane is None:
             return None
+        task = _graph_task()
+        stack = self.context.places.of(sys._getframe(1)) if self.context.progress.recording else NO_STACK
+        lane.backwards.begin(task, stack[:3])
         lane.create_graph.append(bool(args[3]) if len(args) > 3 else bool(kwargs.get("create_graph")))
-        top_level = _graph_task() == -1
+        top_level = task == -1
         if top_level:
             self.mark(Marker.BACKWARD_BEGIN, phase=Phase.BACKWARD.value)
         return lane, top_level, self.aside.attach(lane, args[0])
@@ -135,6 +147,7 @@ class Hooks:
             return
         lane, top_level, handles = token
         lane.create_graph.pop()
+        lane.backwards.end()
         lane.come_back()
         for handle in handles:
             handle.remove()
@@ -178,6 +191,7 @@ class Hooks:
         if self._updated:
             return
         self._updated = True
+        self.names.settled()
         if self.witness is not None:
             self.witness.before_first_update(optimizer)
         if self._before_first_update is not None:
@@ -211,9 +225,10 @@ class Hooks:
         context = self.context
         if context.progress.wants_state:
             self.state.emit(why)
-        for record in context.storages.living():
-            record.gradient = False
+        context.storages.forget_gradients()
         context.progress.update_done()
+        if context.launches is not None:
+            context.launches.follow(context.progress.recording)
         context.poll()
 
     @guarded

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -73,6 +74,23 @@ def parts_of(tensor: torch.Tensor) -> list[Part] | Unreadable:
     return Unreadable("kind " + "+".join(sorted(keys)))
 
 
+def pieces(tensors: Iterable[tuple[str, torch.Tensor]], *, copied: bool = True) -> Iterator[tuple[str, torch.Tensor]]:
+    """Slot path and tensor, with what is not plain memory taken apart as the probe does; what cannot be read is left out.
+
+    Args:
+        tensors: Slot paths and tensors.
+        copied: Whether copies that are made to be read are among them.
+    """
+    for path, tensor in tensors:
+        if is_plain(tensor):
+            yield path, tensor
+            continue
+        parts = parts_of(tensor)
+        if not isinstance(parts, Unreadable):
+            inner = ((f"{path}.{part.name}" if part.name else path, part.tensor) for part in parts if copied or not part.copied)
+            yield from pieces(inner, copied=copied)
+
+
 def _compressed(tensor: torch.Tensor) -> list[Part] | Unreadable:
     if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
         return [Part("crow", tensor.crow_indices()), Part("col", tensor.col_indices()), Part("values", tensor.values())]
@@ -84,6 +102,8 @@ def _wrapped(tensor: torch.Tensor) -> list[Part] | Unreadable:
     cls = type(tensor)
     if cls.__name__ == "FakeTensor":
         return []
+    if cls.__name__ == "AsyncCollectiveTensor" and not getattr(tensor, "completed", False):
+        return Unreadable("an asynchronous collective that nobody waited for yet")
     flatten = getattr(tensor, "__tensor_flatten__", None)
     if flatten is None:
         return Unreadable(f"subclass {cls.__module__}.{cls.__qualname__} does not say what it holds (__tensor_flatten__)")

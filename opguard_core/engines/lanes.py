@@ -8,6 +8,40 @@ from typing import Any
 NODE_MEMORY = 1 << 18  # forward events remembered by autograd sequence number
 
 
+Place = tuple[int | None, int | None, int | None]  # stack, user frame, library frame: rows as in `places.Stack`
+
+
+class Backwards:
+    """Where a thread called the autograd engine: one entry for each call that has not come back, innermost last.
+
+    The engine's own threads run operators without a Python frame, while the thread that called waits; several calls may be open
+    then, of which the graph task says whose operator it is. A call that another thread made is taken for the innermost of ours.
+    """
+
+    __slots__ = ("_open",)
+
+    def __init__(self) -> None:
+        self._open: list[tuple[int, Place]] = []  # graph task, -1 while not known
+
+    def begin(self, task: int, place: Place) -> None:
+        """The engine is called, from inside graph task ``task`` (-1: from none)."""
+        if self._open and self._open[-1][0] < 0:
+            self._open[-1] = task, self._open[-1][1]
+        self._open.append((-1, place))
+
+    def end(self) -> None:
+        """The innermost call came back."""
+        self._open.pop()
+
+    def place(self, task: int) -> Place | None:
+        """Where the engine was called for a graph task, None if no call is open."""
+        calls = list(self._open)  # the thread that called may begin another one meanwhile
+        for known, place in reversed(calls):
+            if known == task:
+                return place
+        return calls[-1][1] if calls else None
+
+
 class Lane:
     """State of one Python thread; touched only by that thread (or by autograd threads that work for it while it waits).
 
@@ -16,8 +50,10 @@ class Lane:
         index: Number of the thread, in order of first event.
         modules: Open module calls, outermost first: (module, path).
         root_grad: Whether gradients were on when the outermost open module was called.
+        backwards: Where its open calls of the autograd engine were made.
         create_graph: For each open call of the autograd engine, whether a graph of the backward is asked for.
         last_node: Autograd sequence counter when this thread last ran an operator.
+        num_events: Events begun on this thread.
         forward_of: Event by sequence number of the node it made.
         mode: The mode that observes this thread.
         aside: Whether the mode is off the stack for a moment, see `aside`.
@@ -28,6 +64,7 @@ class Lane:
     __slots__ = (
         "aside",
         "away",
+        "backwards",
         "counted_in",
         "create_graph",
         "forward_of",
@@ -37,6 +74,7 @@ class Lane:
         "mode",
         "modules",
         "muted",
+        "num_events",
         "path",
         "role",
         "root_grad",
@@ -48,8 +86,10 @@ class Lane:
         self.modules: list[Any] = []
         self.path = ""
         self.root_grad = False
+        self.backwards = Backwards()
         self.create_graph: list[bool] = []
         self.last_node = 0
+        self.num_events = 0
         self.forward_of: dict[int, tuple[int, str]] = {}
         self.muted = False
         self.microbatches = 0

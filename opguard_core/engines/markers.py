@@ -32,7 +32,16 @@ def gap(context: RankContext, seq: int, operator: str, why: str, lane: Lane | No
     return EventRow(seq, Kind.GAP.value, operator, time.monotonic_ns(), None, None, role, index, *place, why, "", None, False)
 
 
-def event_here(context: RankContext, seq: int, kind: str, operator: str, args: str, phase: str | None, frame: FrameType | None) -> EventRow:
+def event_here(
+    context: RankContext,
+    seq: int,
+    kind: str,
+    operator: str,
+    args: str,
+    phase: str | None,
+    frame: FrameType | None,
+    lane: Lane | None = None,
+) -> EventRow:
     """An event row for the calling thread.
 
     Args:
@@ -43,8 +52,9 @@ def event_here(context: RankContext, seq: int, kind: str, operator: str, args: s
         args: Facts as canonical text.
         phase: Given, or None to take it from the stack.
         frame: Innermost frame; our own are skipped.
+        lane: Whose work this is; None: the calling thread's own.
     """
-    lane = context.lanes.current() or context.lanes.enter("main")
+    lane = lane or context.lanes.current() or context.lanes.enter("main")
     stack = context.places.of(frame)
     grad_enabled = torch.is_grad_enabled()
     if phase is None:

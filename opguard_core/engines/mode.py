@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from opguard_core.engines.higher_order import run as run_higher_order
 from opguard_core.engines.lanes import Lane
+from opguard_core.engines.modes_off import TRACED, traces_real_tensors
 from opguard_core.engines.shims import own, without_own_frames
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _push, _pop = torch._C._push_on_torch_dispatch_stack, torch._C._pop_torch_dispatch_stack
 _num_modes = torch._C._len_torch_dispatch_stack
 _set_eval_frame = torch._C._dynamo.eval_frame.set_eval_frame
+_mode_of, _PROXY = torch._C._get_dispatch_mode, torch._C._TorchDispatchModeKey.PROXY
 _NoTorchFunction = torch._C.DisableTorchFunction
 
 
@@ -40,6 +42,13 @@ class BoundaryMode(TorchDispatchMode):
     def push(self) -> None:
         """Observe the calling thread from now on."""
         _push(self)
+
+    def push_below(self) -> None:
+        """As `push`, below the modes that the program has pushed meanwhile."""
+        above = [_pop(None) for _ in range(_num_modes())]
+        self.push()
+        for other in reversed(above):
+            _push(other)
 
     def pop(self) -> None:
         """Stop, if no other mode has been pushed since."""
@@ -60,7 +69,9 @@ def _dispatch(self: Any, func: Any, types: Any, args: tuple[Any, ...] = (), kwar
     compiler = _set_eval_frame(None)
     try:
         if _num_modes():
-            # We stand above all but torch's own tracing modes (fake, proxy, functional): nothing real is computed here.
+            # We stand above all but torch's own tracing modes (fake, proxy, functional): nothing is told of what they compute.
+            if _mode_of(_PROXY) is not None and traces_real_tensors():
+                engine.context.coverage.count(TRACED)
             return func(*args, **kwargs)
         if types and engine.delegates(types):
             return NotImplemented
@@ -77,7 +88,8 @@ def _dispatch(self: Any, func: Any, types: Any, args: tuple[Any, ...] = (), kwar
         # Our own calls and attribute reads must not reach function modes or `__torch_function__` of the program.
         with _NoTorchFunction():
             if not lane.muted:
-                call = engine.before(lane, plan, args, kwargs, sys._getframe(1))
+                # None on a thread of autograd's own, where no Python runs but ours.
+                call = engine.before(lane, plan, args, kwargs, sys._getframe().f_back)
             if plan.native:
                 result = plan.call(*args, **kwargs)
                 if call is not None:

@@ -94,6 +94,7 @@ class OperatorPlan:
         "kind",
         "makes_nodes_to_leave_alone",
         "native",
+        "non_blocking",
         "open",
         "operator",
         "plain",
@@ -134,6 +135,7 @@ class OperatorPlan:
         self.trusted = False  # set by the engine from the allowlist
         self.tensors, self.plain = _arguments(func, schema)
         self.written = tuple(a for a in self.tensors if a.writes)
+        self.non_blocking = next((i for i, a in enumerate(schema.arguments) if a.name == "non_blocking"), None)
         # Results that alias an input are the written argument (or a view of it), not new tensors.
         # c10d returns the very lists it wrote, without saying so.
         returns: Any = () if namespace == "c10d" else enumerate(schema.returns)
@@ -199,6 +201,37 @@ class OperatorPlan:
             elif isinstance(value, list | tuple):
                 for path, tensor in _items(f"out.{position}", value):
                     yield position, path, tensor
+
+    def arguments_read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
+        """Slot path and tensor of each argument."""
+        for argument in self.tensors:
+            value = self.value(argument, args, kwargs)
+            if value is not None:
+                yield from argument.each(value)
+
+    def is_asynchronous(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether the caller said that a copy need not be there when the call returns (``non_blocking``)."""
+        position = self.non_blocking
+        if position is None:
+            return False
+        return bool(args[position] if len(args) > position else kwargs.get("non_blocking"))
+
+    def reaches_host_later(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether what this call puts into host memory is on its way from a device when the call returns."""
+        return self.is_asynchronous(args, kwargs) and any(not tensor.is_cpu for _, tensor in self.arguments_read(args, kwargs))
+
+    def made(self, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Iterator[tuple[str, torch.Tensor]]:
+        """Slot path and tensor of each new result, and of each argument that the call has written."""
+        for _, path, tensor in self.results(result):
+            yield path, tensor
+        for _, path, tensor in self.writes(args, kwargs):
+            yield path, tensor
+
+    def left(self, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Iterator[tuple[str, torch.Tensor]]:
+        """As `made`, and arguments that the call may have written without saying so."""
+        for path, tensor in self.arguments_read(args, kwargs):
+            yield f"mut.{path.partition('.')[2]}", tensor
+        yield from self.made(args, kwargs, result)
 
     def is_whole(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether a composite runs as one kernel for what it got (a nested or sparse tensor), not as the operators inside."""

@@ -60,6 +60,8 @@ class Outbox:
 
     def open(self, operator: str = "opguard.unfinished", lane: Lane | None = None) -> Entry:
         """Take the next place. Cost: about 0.3 us."""
+        if lane is not None:
+            lane.num_events += 1
         with self._lock:
             entry = Entry(self._next_seq, operator, lane)
             self._next_seq += 1

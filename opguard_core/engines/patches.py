@@ -38,7 +38,7 @@ class Patches:
 
     def install(self, hooks: Hooks, reads: Reads, compiled: CompiledRegions) -> None:
         """Replace what the hooks need."""
-        self.add(torch.nn.Module, "__call__", hooks.enter_module, hooks.leave_module)
+        self._patches.append(Patch(torch.nn.Module, "__call__", hooks.around_modules))
         engine = torch.autograd.graph._engine_run_backward
         for owner in (torch.autograd.graph, torch.autograd):
             if getattr(owner, "_engine_run_backward", None) is engine:
@@ -52,6 +52,7 @@ class Patches:
         self.add(torch.Tensor, "data_ptr", reads.enter_share, ignore)
         for owner in (torch, torch.utils.dlpack):
             self.add(owner, "to_dlpack", reads.enter_share, ignore)
+        self.add(torch.UntypedStorage, "resize_", reads.enter_resize, reads.leave_resize)
         self.add(torch, "compile", compiled.enter, compiled.leave)
         self.add(torch, "save", reads.enter_save, ignore)
 

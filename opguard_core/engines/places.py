@@ -9,14 +9,17 @@ from __future__ import annotations
 import sys
 import sysconfig
 import threading
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from types import CodeType, FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from opguard_core.engines.contexts import Situation, situation
+from opguard_core.engines.inductor.fx_code import FX_FILE, lines_of_fx
+from opguard_core.engines.inductor.origins import Line
 from opguard_core.engines.protocol import EventSink
 from opguard_core.engines.shims import OWN_FILENAME
-from opguard_core.engines.sources import Positions, Sources
+from opguard_core.engines.sources import Positions, Source, Sources, Span, instruction_of
 from opguard_core.trace.schema import FrameRow
 
 USER, LIBRARY, TORCH, STDLIB = "user", "library", "torch", "stdlib"
@@ -41,6 +44,12 @@ class Stack(NamedTuple):
     library_frame: int | None
     situation: Situation
 
+    def called_from(self, place: tuple[int | None, int | None, int | None] | None) -> Stack:
+        """This stack of a thread that no frame of the program's led to, placed where it was set going; None: nowhere known."""
+        if place is None:
+            return self
+        return Stack(*place, self.situation) if self.stack is None else self._replace(user_frame=place[1])
+
 
 NO_STACK = Stack(None, None, None, Situation.NONE)
 
@@ -52,6 +61,11 @@ class NoPlaces:
         """No stack, whatever the frame."""
         del frame
         return NO_STACK
+
+    def words(self, frame: int | None) -> tuple[str, str]:
+        """No words."""
+        del frame
+        return "", ""
 
 
 class Places:
@@ -74,6 +88,9 @@ class Places:
         self._files: dict[str, tuple[str, str]] = {}
         self._sources, self._positions = Sources(), Positions()
         self._kept: set[str] = set()
+        self._lines: dict[tuple[str, int, str], tuple[int, str]] = {}
+        self._words: dict[int, tuple[str, str]] | None = None
+        self.generated: Any = None  # what knows which lines of the program a line of generated code comes from, see `inductor.watch`
         self._lock = threading.RLock()
         self._stdlib = sysconfig.get_paths()["stdlib"] + "/"
 
@@ -91,6 +108,14 @@ class Places:
         known = self._stacks.get(tuple(key))
         return known if known is not None else self._intern(tuple(key), frame)
 
+    def remember_words(self) -> None:
+        """From now on remember what `words` answers; before the first frame."""
+        self._words = {}
+
+    def words(self, frame: int | None) -> tuple[str, str]:
+        """Function and expression of a row of FRAMES, empty for None."""
+        return ("", "") if frame is None or self._words is None else self._words[frame]
+
     def _intern(self, key: tuple[int, ...], frame: FrameType | None) -> Stack:
         with self._lock:
             rows: list[tuple[int, str]] = []  # innermost first
@@ -100,6 +125,7 @@ class Places:
                 code = walked.f_code
                 self._codes.setdefault(id(code), code)
                 codes.append(code)
+                rows += self._made_from(walked)
                 row = self._frame(code, walked.f_lasti, walked)
                 if row is not None:
                     rows.append(row)
@@ -117,42 +143,75 @@ class Places:
             self._stacks[key] = made
             return made
 
+    def _made_from(self, frame: FrameType) -> list[tuple[int, str]]:
+        """Rows of the lines that generated code was made from, innermost first, as if it had called them; none for other code."""
+        filename = frame.f_code.co_filename
+        stacks: Iterable[tuple[Line, ...]] = ()
+        if filename.startswith(FX_FILE):
+            stacks = (lines_of_fx(frame),)
+        elif self.generated is not None:
+            stacks = self.generated.lines(filename, frame.f_lineno)
+        return [self._line(line) for stack in reversed(list(stacks)) for line in reversed(stack)]
+
+    def _line(self, line: Line) -> tuple[int, str]:
+        """Row and category of a line of which nothing more is known."""
+        key = (line.file, line.line, line.function)
+        known = self._lines.get(key)
+        if known is None:
+            shown, category = self._file(line.file)
+            source, span = self._sources.of(line.file), Span(line.line, line.line, 0, 0)
+            known = self._lines[key] = (self._row(shown, category, line.function, source, span, 0), category)
+        return known
+
     def _frame(self, code: CodeType, lasti: int, frame: FrameType) -> tuple[int, str] | None:
         """Row and category of one frame, None for our own."""
         key = (id(code), lasti)
         if key in self._frames:
+            return self._frames[key]
+        lasti = instruction_of(code, lasti)
+        place = (id(code), lasti)
+        if place in self._frames:
+            self._frames[key] = self._frames[place]
             return self._frames[key]
         made: tuple[int, str] | None = None
         filename = code.co_filename
         if filename != OWN_FILENAME and not filename.startswith(_PACKAGE):
             shown, category = self._file(filename)
             source = self._sources.of(filename, frame.f_globals)
-            span = self._positions.of(code, lasti)
-            expression, statement = source.locate(span)
-            number = self._num_frames
-            self._num_frames += 1
-            self._sink.frame(
-                FrameRow(
-                    number,
-                    shown,
-                    category,
-                    getattr(code, "co_qualname", code.co_name),
-                    expression.line,
-                    expression.end_line,
-                    expression.column,
-                    min(expression.end_column, 10**6),
-                    lasti,
-                    source.cut(expression).strip(),
-                    source.statement_text(statement).strip(),
-                    source.digest,
-                )
-            )
-            if source.digest and source.digest not in self._kept:
-                self._kept.add(source.digest)
-                self._sink.source(source.digest, source.text)
+            function = getattr(code, "co_qualname", code.co_name)
+            number = self._row(shown, category, function, source, self._positions.of(code, lasti), lasti)
             made = (number, category)
-        self._frames[key] = made
+        self._frames[key] = self._frames[place] = made
         return made
+
+    def _row(self, shown: str, category: str, function: str, source: Source, span: Span, lasti: int) -> int:
+        """A new row of FRAMES."""
+        expression, statement = source.locate(span)
+        text = source.cut(expression).strip()
+        number = self._num_frames
+        self._num_frames += 1
+        if self._words is not None:
+            self._words[number] = (function, text)
+        self._sink.frame(
+            FrameRow(
+                number,
+                shown,
+                category,
+                function,
+                expression.line,
+                expression.end_line,
+                expression.column,
+                min(expression.end_column, 10**6),
+                lasti,
+                text,
+                source.statement_text(statement).strip(),
+                source.digest,
+            )
+        )
+        if source.digest and source.digest not in self._kept:
+            self._kept.add(source.digest)
+            self._sink.source(source.digest, source.text)
+        return number
 
     def _file(self, filename: str) -> tuple[str, str]:
         """Name of a file as traces write it, and its category."""
@@ -162,6 +221,10 @@ class Places:
         return known
 
     def _name(self, filename: str) -> tuple[str, str]:
+        if filename.startswith(FX_FILE):
+            return FX_FILE, TORCH
+        if self.generated is not None and (generated := self.generated.is_generated(filename)) is not None:
+            return generated, TORCH
         if filename.startswith("<"):
             return filename, STDLIB if filename.startswith("<frozen ") else USER
         parts = PurePosixPath(filename.replace("\\", "/")).parts

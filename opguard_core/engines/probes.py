@@ -7,16 +7,19 @@ and takes awkward kinds of tensor apart into readable ones.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 
 from opguard_core.engines.coverage import Coverage
+from opguard_core.engines.deferred import words_of
 from opguard_core.engines.geometry import Geometries, Geometry
 from opguard_core.engines.kinds import Part, is_plain, parts_of
 from opguard_core.engines.storages import Storage, Storages
 from opguard_core.fingerprint.digest import Digests
 from opguard_core.ids import Direction, Status
+from opguard_core.probe.promise import TOGETHER, Difference, Known
 from opguard_core.probe.tensor import Unreadable, fingerprint
 from opguard_core.trace.schema import SlotRow
 
@@ -33,10 +36,11 @@ class Probes:
         storages: Shared bookkeeping of the rank.
         coverage: Where unreadable tensors are counted.
         carry: Whether an input may take over the digests of the write that produced it.
-        consume: Called with a storage whose collective result is about to be looked at for the first time.
+        consume: Called with a storage whose collective result is about to be looked at for the first time, and whether it is read:
+            what is only overwritten may not be there yet (gloo writes some results itself, in the wait for them).
     """
 
-    def __init__(self, storages: Storages, coverage: Coverage, *, carry: bool, consume: Callable[[Storage], None]) -> None:
+    def __init__(self, storages: Storages, coverage: Coverage, *, carry: bool, consume: Callable[[Storage, bool], None]) -> None:
         self._storages, self._coverage, self._carry, self._consume = storages, coverage, carry, consume
         self._geometries = Geometries()
         self._devices: dict[Any, str] = {}
@@ -70,7 +74,8 @@ class Probes:
             path: "in.0".
             tensor: Any tensor; not kept.
             reads: False if only its shape matters to the operator.
-            consume: False if a collective's result may not be there yet (the operator is the wait for it).
+            consume: False if a result that is on its way may not be there yet (the operator is the wait for it, or reads it in the
+                order of a device's stream): then it is recorded by shape.
             carried: Without ``reads``: take over what is known from the write that made it (the mode trusts the operator).
 
         Cost: about 4 us and the fingerprint.
@@ -79,10 +84,14 @@ class Probes:
             self._apart(rows, seq, path, tensor, _IN, reads)
             return
         geometry, offset, record = self.locate(tensor, seq)
-        if record.pending is not None and consume:
-            self._consume(record)
+        if record.pending is not None:
+            if consume:
+                self._consume(record, reads or carried)
+            else:
+                reads = carried = False
         version = version_of(tensor)
-        status, digests = _METADATA, _NOTHING
+        status: str = _METADATA
+        digests: Known = _NOTHING
         if reads:
             status, digests = self._content(tensor, record, offset, geometry, version, seq)
         elif carried and not record.foreign:
@@ -93,7 +102,7 @@ class Probes:
 
     def _content(
         self, tensor: torch.Tensor, record: Storage, offset: int, geometry: Geometry, version: int | None, seq: int
-    ) -> tuple[str, Digests]:
+    ) -> tuple[str, Known]:
         if record.gaps is not None and not record.is_written(offset, geometry):
             return _UNINITIALISED, _NOTHING
         if self._carry and not record.foreign:
@@ -102,7 +111,7 @@ class Probes:
                 return _CARRIED, known[1]
         return self._probe(tensor, record, seq)
 
-    def _probe(self, tensor: torch.Tensor, record: Storage | None, seq: int) -> tuple[str, Digests]:
+    def _probe(self, tensor: torch.Tensor, record: Storage | None, seq: int) -> tuple[str, Known]:
         digests = fingerprint(tensor)
         if isinstance(digests, Unreadable):
             self._coverage.gap("unreadable-tensor", digests.reason, touches_state=record is None or bool(record.name), seq=seq)
@@ -126,7 +135,8 @@ class Probes:
         geometry, offset, record = self.locate(tensor, seq)
         version = version_of(tensor)
         if not written:
-            record.never_written()
+            if record.born_seq == seq:  # else the memory of an argument, of which others know better what is written
+                record.never_written()
             rows.append(self._row(seq, path, _OUT, _UNINITIALISED, geometry, self.device(tensor), record, offset, version, _NOTHING))
             return
         self._written(rows, seq, path, tensor, _OUT, (geometry, offset, record), version, reads)
@@ -167,6 +177,12 @@ class Probes:
         record.wrote(offset, geometry, version, digests if status is _PROBED else None)
         rows.append(self._row(seq, path, direction, status, geometry, self.device(tensor), record, offset, version, digests))
 
+    def perhaps_mutated(self, rows: list[SlotRow], seq: int, path: str, tensor: torch.Tensor, difference: Difference) -> None:
+        """As `mutated` for an argument that was not declared, if its digests turn out to differ; else the slot disappears."""
+        geometry, offset, record = self.locate(tensor, seq)
+        version = version_of(tensor)
+        rows.append(self._row(seq, path, _MUT, _PROBED, geometry, self.device(tensor), record, offset, version, difference))
+
     def later(self, rows: list[SlotRow], seq: int, path: str, tensor: torch.Tensor, direction: str) -> tuple[Storage, Geometry, int] | None:
         """Add the slot of a tensor whose content is not there yet; returns where it will be, None if it cannot be found again."""
         if not is_plain(tensor):
@@ -181,6 +197,10 @@ class Probes:
     def state(self, rows: list[SlotRow], seq: int, path: str, tensor: torch.Tensor) -> None:
         """Add a slot of the state boundary; its path is a name such as "param:layer.weight"."""
         self.input(rows, seq, path, tensor)
+
+    def together(self) -> AbstractContextManager[None]:
+        """For many tensors between operators: what is asked in here may be digested in fewer launches."""
+        return TOGETHER
 
     def locate(self, tensor: torch.Tensor, seq: int) -> tuple[Geometry, int, Storage]:
         """Geometry, byte offset and storage of a plain tensor."""
@@ -198,7 +218,7 @@ class Probes:
         record: Storage | None,
         offset: int,
         version: int | None,
-        digests: Digests,
+        digests: Known,
     ) -> SlotRow:
         return SlotRow(
             seq,
@@ -214,11 +234,7 @@ class Probes:
             offset + geometry.span,
             version,
             geometry.nbytes,
-            digests.mix64,
-            digests.value64,
-            digests.bag64,
-            digests.xor32,
-            digests.trivial,
+            *words_of(digests),
             "" if record is None else record.name,
         )
 

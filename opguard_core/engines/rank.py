@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,14 @@ from opguard_core.engines.probes import Probes
 from opguard_core.engines.progress import Progress
 from opguard_core.engines.protocol import EventSink
 from opguard_core.engines.randomness import Generators
+from opguard_core.engines.shims import around
 from opguard_core.engines.storages import Storages
+from opguard_core.engines.streams import Streams
+from opguard_core.fingerprint.digest import Digests
 from opguard_core.ids import SENTINEL, Direction, Status
-from opguard_core.probe.tensor import Unreadable, fingerprint
+from opguard_core.probe import backends
+from opguard_core.probe.promise import Difference, Promise
+from opguard_core.probe.tensor import fingerprint
 
 _current_node = torch._C._current_autograd_node
 
@@ -62,7 +67,12 @@ class RankContext:
         self.places: Places | NoPlaces = NoPlaces() if mode == SENTINEL else Places(sink, user_root)
         self.progress = Progress(steps, step_offset)
         self.generators = Generators()
+        self.streams = Streams() if backends.any_expected() else None  # of devices; None where there can be none
         self.lanes = Lanes()
+        self.book: Any = None  # what C++ knows of names in a native session
+        # What this run keeps in full or transplants; set by the session before the first event.
+        self.closeup: Any = None
+        self.launches: Any = None  # what collects device work, if anything does
         # Set in a forked child: the trace is its parent's, so nothing is looked at and no lock is taken.
         self.dead = False
         # Set once a forward made a node whose backward must run without us, see `aside`.
@@ -74,6 +84,15 @@ class RankContext:
         holders: tuple[Any, ...] = (self.outbox, self.coverage, self.storages, self.places, self.lanes)
         for holder in holders:
             holder._lock = threading.RLock()
+
+    def around_modules(self, original: Callable[..., Any], enter: Callable[..., Any], leave: Callable[..., Any]) -> Any:
+        """What stands in the place of ``Module.__call__``, see `shims.around`."""
+        return around(original, enter, leave)
+
+    def mark(self, operator: str, args: str, phase: str | None) -> bool:
+        """Emit a marker where the calling thread stands, see `markers.event_here`; False if the caller has to."""
+        del operator, args, phase
+        return False
 
     def forward_of_current_node(self, lane: Lane) -> tuple[str, int | None]:
         """Name of the autograd node that is running, and the event of the forward operator that made it."""
@@ -176,7 +195,12 @@ class RankContext:
                 if row is None or row.storage in written or not (foreign or row.name):
                     continue
                 digests = fingerprint(tensor)
-                if isinstance(digests, Unreadable) or digests.mix64 == row.mix64:
+                if isinstance(digests, Promise) and is_plain(tensor):
+                    # Nobody waits for the device: the slot is there if the two turn out to differ.
+                    difference = Difference(row.mix64, digests)
+                    self.probes.perhaps_mutated(call.slots, call.entry.seq, "mut." + path.partition(".")[2], tensor, difference)
+                    continue
+                if not isinstance(digests, Digests) or digests.mix64 == row.mix64:
                     continue
                 self.coverage.count("undeclared_writes")
                 self.probes.mutated(call.slots, call.entry.seq, "mut." + path.partition(".")[2], tensor, declared=False)

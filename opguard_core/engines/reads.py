@@ -13,19 +13,26 @@ import torch
 
 from opguard_core.engines.kinds import is_plain
 from opguard_core.engines.markers import event_here, gap
+from opguard_core.engines.outside import OutsideCalls
 from opguard_core.engines.quiet import quiet
 from opguard_core.engines.rank import RankContext
 from opguard_core.ids import Kind
+from opguard_core.probe.promise import TOGETHER
 from opguard_core.trace.schema import SlotRow
 
 MAX_SAVED_TENSORS = 100_000
 
 
 class Reads:
-    """Emits read events; its ``enter_…`` methods are callbacks of ``patches``."""
+    """Emits read events; its ``enter_…`` methods are callbacks of ``patches``.
 
-    def __init__(self, context: RankContext) -> None:
-        self._context = context
+    Args:
+        context: The rank's shared bookkeeping.
+        outside: Who observes calls that work on addresses, and is told which memory has been shown.
+    """
+
+    def __init__(self, context: RankContext, outside: OutsideCalls | None = None) -> None:
+        self._context, self._outside = context, outside
 
     def enter_tolist(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """``Tensor.tolist``."""
@@ -37,20 +44,37 @@ class Reads:
         self._share(args[:1])
 
     def _share(self, tensors: tuple[Any, ...]) -> None:
-        context = self._context
-        if context.dead:
+        context, outside = self._context, self._outside
+        if context.dead or (outside is not None and outside.knows_addresses()):
             return
         try:
             for tensor in tensors:
                 with quiet():
                     if is_plain(tensor):
-                        context.storages.of(tensor, context.outbox.next_seq).foreign = True
+                        record = context.storages.of(tensor, context.outbox.next_seq)
+                        record.foreign = True
+                        if outside is not None:
+                            outside.addresses.show(tensor, record)
         except Exception as error:  # noqa: BLE001  the step guard
             context.guard.caught("shared memory", error)
 
     def enter_share(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """``Tensor.__dlpack__``, ``data_ptr``: nothing is read yet, but someone else may write from now on."""
         self._share(args[:1])
+
+    def enter_resize(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """``UntypedStorage.resize_``: by which sharded training frees parameters, and makes room for them again."""
+        return args[0] if args else None
+
+    def leave_resize(self, storage: Any, returned: bool) -> None:
+        """Its bytes are others now, or nobody's."""
+        context = self._context
+        if storage is None or context.dead:
+            return
+        try:
+            context.storages.resized(storage)
+        except Exception as error:  # noqa: BLE001  the step guard
+            context.guard.caught("resized storage", error)
 
     def enter_save(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """``torch.save``: every tensor in the saved object, named by the keys that lead to it."""
@@ -65,8 +89,9 @@ class Reads:
         rows: list[SlotRow] = []
         try:
             with quiet():
-                for path, tensor in tensors:
-                    context.probes.input(rows, entry.seq, f"in.{path}", tensor)
+                with TOGETHER:
+                    for path, tensor in tensors:
+                        context.probes.input(rows, entry.seq, f"in.{path}", tensor)
                 event = event_here(context, entry.seq, Kind.READ.value, operator, "", None, sys._getframe(1))
             context.outbox.close(entry, event, rows)
         except Exception as error:  # noqa: BLE001  the step guard

@@ -9,47 +9,64 @@ no optimizer. The replay of the step that it finds sees all of that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 import torch
 
+from opguard_core.engines.deferred import words_of
 from opguard_core.engines.state import StateBoundary
 from opguard_core.fingerprint.constants import MASK64, finish, mix_lane
 from opguard_core.fingerprint.digest import Digests
 from opguard_core.ids import Direction, Status
+from opguard_core.probe.promise import Derived, Known, Promise
 from opguard_core.probe.tensor import Unreadable, fingerprint
 from opguard_core.trace.schema import SlotRow
 
 
 class _Total:
-    """Running sums over the tensors of one kind."""
+    """The tensors of one kind."""
 
-    __slots__ = ("bag", "dtypes", "elements", "mix", "nbytes", "tensors", "value", "xor32")
+    __slots__ = ("dtypes", "elements", "nbytes", "parts")
 
     def __init__(self) -> None:
-        self.tensors = self.elements = self.nbytes = 0
-        self.mix = self.value = self.bag = self.xor32 = 0
+        self.elements = self.nbytes = 0
+        self.parts: list[Known] = []
         self.dtypes: set[str] = set()
 
-    def add(self, tensor: torch.Tensor, digests: Digests) -> None:
+    def add(self, tensor: torch.Tensor, digests: Known) -> None:
         """Count one tensor in."""
-        self.tensors += 1
         self.elements += tensor.numel()
         self.nbytes += digests.nbytes
         self.dtypes.add(str(tensor.dtype).removeprefix("torch."))
-        self.mix += mix_lane(digests.mix64)
-        self.value += mix_lane(digests.value64)
-        self.bag += mix_lane(digests.bag64)
-        self.xor32 ^= digests.xor32
+        self.parts.append(digests)
 
     def row(self, seq: int, kind: str) -> SlotRow:
         """The slot of this kind; its shape is ``tensors,elements``."""
         dtype = self.dtypes.pop() if len(self.dtypes) == 1 else "mixed"
-        mix64, value64, bag64 = (finish(total & MASK64, self.tensors) for total in (self.mix, self.value, self.bag))
         place = (None, 0, self.nbytes, None, self.nbytes)
-        words = (mix64, value64, bag64, self.xor32, False)
-        shape = f"{self.tensors},{self.elements}"
-        return SlotRow(seq, kind, Direction.IN.value, Status.PROBED.value, dtype, shape, "", "", *place, *words, "")
+        known = [part for part in self.parts if not isinstance(part, Promise)]
+        total: Known = (
+            _sum(known) if len(known) == len(self.parts) else Derived(self.parts, _sum, partial(_unreadable_part, kind), self.nbytes)
+        )
+        shape = f"{len(self.parts)},{self.elements}"
+        return SlotRow(seq, kind, Direction.IN.value, Status.PROBED.value, dtype, shape, "", "", *place, *words_of(total), "")
+
+
+def _sum(parts: Sequence[Digests]) -> Digests:
+    mix = value = bag = xor32 = nbytes = 0
+    for part in parts:
+        mix += mix_lane(part.mix64)
+        value += mix_lane(part.value64)
+        bag += mix_lane(part.bag64)
+        xor32 ^= part.xor32
+        nbytes += part.nbytes
+    mix64, value64, bag64 = (finish(total & MASK64, len(parts)) for total in (mix, value, bag))
+    return Digests(mix64, value64, bag64, xor32, False, nbytes)
+
+
+def _unreadable_part(kind: str, part: Unreadable) -> Unreadable:
+    return Unreadable(f"a tensor of kind {kind}: {part.reason}")
 
 
 class SentinelState(StateBoundary):

@@ -24,6 +24,8 @@ _eval_frame = torch._C._dynamo.eval_frame
 # Source: CPython Python/_warnings.c `is_internal_frame`, Lib/logging/__init__.py `_is_internal_frame`.
 OWN_FILENAME = "<frozen importlib._bootstrap of opguard>"
 
+_LEGAL = "opguard_core.marks"  # stands in the program's own code: compiled with it
+
 
 def own(function: Callable[..., Any]) -> Callable[..., Any]:
     """Mark a function's frames as ours."""
@@ -47,7 +49,7 @@ def hide_from_compiler(package: str) -> None:
         package: Prefix of module names, "opguard_core.".
     """
     for name, module in list(sys.modules.items()):
-        if name.startswith(package):
+        if name.startswith(package) and name != _LEGAL:
             for value in list(vars(module).values()):
                 if getattr(value, "__module__", None) == name:
                     _hide(value)
@@ -104,6 +106,57 @@ def around(
         finally:
             leave(token, returned)
 
+    return _inlined(shim, original)
+
+
+def telling(
+    original: Callable[..., Any],
+    enter: Callable[[tuple[Any, ...], dict[str, Any]], Any],
+    ended: Callable[[Any, Any, BaseException | None], None],
+) -> Callable[..., Any]:
+    """A function that does what ``original`` does and tells how it ended; no compiler is to see through it.
+
+    Args:
+        original: As of `around`.
+        enter: As of `around`; the program's frame is ``sys._getframe(2)`` to it.
+        ended: Gets the token, the result, and the exception or None. Must not raise.
+    """
+
+    @functools.wraps(original)
+    def shim(*args: Any, **kwargs: Any) -> Any:
+        token = enter(args, kwargs)
+        try:
+            result = original(*args, **kwargs)
+        except BaseException as error:
+            error.__traceback__ = without_own_frames(error.__traceback__)
+            ended(token, None, error)
+            raise
+        ended(token, result, None)
+        return result
+
+    return own(shim)
+
+
+def in_place_of(original: Callable[..., Any], call: Callable[..., Any]) -> Callable[..., Any]:
+    """A function like ``original`` that does what ``call`` does: for what surrounds it in C++."""
+
+    @functools.wraps(original)
+    def shim(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return call(*args, **kwargs)
+        except BaseException as error:
+            error.__traceback__ = without_own_frames(error.__traceback__)
+            raise
+
+    return _inlined(shim, original)
+
+
+def _inlined(shim: Any, original: Any) -> Callable[..., Any]:
+    """A shim as Dynamo is to see it: where the program calls it in a region, the program's own function is traced."""
+    while getattr(getattr(original, "__code__", None), "co_filename", "") == OWN_FILENAME and hasattr(original, "__wrapped__"):
+        original = original.__wrapped__
+    if isinstance(original, FunctionType):
+        shim._torchdynamo_inline = original
     return own(shim)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+import opcode
 import textwrap
 import tokenize
 from types import CodeType
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 from opguard_core.trace.sources import source_digest
 
 TEXT_LIMIT = 4000  # characters of one expression or statement kept in a frame row
+_PRECALL = bytes([opcode.opmap["PRECALL"]]) if "PRECALL" in opcode.opmap else None
 
 
 class Span(NamedTuple):
@@ -193,6 +195,17 @@ class Positions:
         if column is None or end_column is None or end_line is None:
             return Span(line, end_line or line, 0, 0)
         return Span(line, end_line, column, end_column)
+
+
+def instruction_of(code: CodeType, lasti: int) -> int:
+    """The one ``f_lasti`` of a place that may have two.
+
+    In Python 3.11 a call is two instructions, PRECALL and CALL, and a frame stands at the first once that has been specialised,
+    which depends on how often it has run. Source: CPython 3.11, Python/ceval.c; PRECALL takes one cache entry.
+    """
+    if _PRECALL is not None and code.co_code[lasti : lasti + 1] == _PRECALL:
+        return lasti + 4
+    return lasti
 
 
 def _line_of(code: CodeType, lasti: int) -> Span:

@@ -15,7 +15,7 @@ from opguard_core.engines.names import Names
 from opguard_core.engines.randomness import host_states
 from opguard_core.engines.rank import RankContext
 from opguard_core.ids import Direction, Kind, Phase, Status
-from opguard_core.probe.tensor import fingerprint
+from opguard_core.probe.tensor import fingerprint_host
 from opguard_core.trace.schema import SlotRow
 
 STATE_OPERATOR = "opguard.state"
@@ -37,11 +37,15 @@ class StateBoundary:
         """
         context = self._context
         entry = context.outbox.open()
-        rows: list[SlotRow] = []
         seq = entry.seq
+        rows: Any = [] if context.book is None else context.book.rows(seq)
         failed = ""
         try:
-            self._fill(rows, seq)
+            if context.book is None:
+                with context.probes.together():
+                    self._fill(rows, seq)
+            else:
+                self._names.fill(rows, _number)
             self._generators(rows, seq)
         except Exception as error:  # noqa: BLE001  the step guard
             failed = context.guard.caught("state boundary", error)
@@ -54,7 +58,10 @@ class StateBoundary:
             Phase.STATE.value,
             sys._getframe(1),
         )
-        context.outbox.close(entry, event, () if failed else rows)
+        if failed or context.book is None:
+            context.outbox.close(entry, event, () if failed else rows)
+        else:
+            rows.close(context.outbox, entry, event)
 
     def _fill(self, rows: list[SlotRow], seq: int) -> None:
         probes, names = self._context.probes, self._names
@@ -94,7 +101,7 @@ def _row(seq: int, slot: str, dtype: str, digests: Any) -> SlotRow:
 
 def _number(seq: int, slot: str, value: float) -> SlotRow:
     tensor = torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else torch.int64)
-    return _row(seq, slot, str(tensor.dtype).removeprefix("torch."), fingerprint(tensor))
+    return _row(seq, slot, str(tensor.dtype).removeprefix("torch."), fingerprint_host(tensor))
 
 
 def _word(seq: int, slot: str, digest: int) -> SlotRow:

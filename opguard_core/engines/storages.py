@@ -1,12 +1,13 @@
 """Who owns which bytes: storages by serial number, what was last written where, what nobody has written yet.
 
 A storage is known by the address of its C++ object. The address may be reused, so each record holds a *weak* C++
-reference: the memory of the tensor is freed as always, only the small header waits until the record is polled.
+reference: the memory of the tensor is freed as always, only the small header waits until the record is polled and let go of.
 No tensor is kept alive.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,13 +15,14 @@ from typing import Any
 import torch
 
 from opguard_core.engines.geometry import Geometry
-from opguard_core.fingerprint.digest import Digests
+from opguard_core.probe.promise import Known
 from opguard_core.trace.schema import LifetimeRow
 
 _address_of = torch._C._storage_address
 
 CARRIED_VIEWS = 64  # digests kept per storage before all are forgotten
 MASK_LIMIT_BYTES = 1 << 28  # a bitmap of written elements is kept only below this
+_ticks = itertools.count(1)  # of observed writes, over all storages
 
 
 class Storage:
@@ -35,8 +37,9 @@ class Storage:
         gaps: Byte ranges nobody has written, None when all is written.
         foreign: Bytes can change unseen (numpy, files, other processes share them): digests are never carried.
         gradient: A gradient, or computed from gradients outside the graph since the last update.
-        written: Digests by (offset, geometry) since the last overlapping write.
+        written: Digests, or the promise of them, by (offset, geometry) since the last overlapping write.
         pending: The collective whose result will land here, not observed yet.
+        tick: When it was last seen written, see `Storages.tick`; 0 for never.
     """
 
     __slots__ = (
@@ -50,6 +53,7 @@ class Storage:
         "nbytes",
         "pending",
         "serial",
+        "tick",
         "written",
     )
 
@@ -60,8 +64,13 @@ class Storage:
         self.mask: torch.Tensor | None = None
         self.foreign = False
         self.gradient = False
-        self.written: dict[tuple[int, Geometry], tuple[int | None, Digests]] = {}
+        self.written: dict[tuple[int, Geometry], tuple[int | None, Known]] = {}
         self.pending: Any = None
+        self.tick = 0
+
+    def __del__(self, free: Callable[[int], None] = torch.UntypedStorage._free_weak_ref) -> None:
+        # Whoever still has this record may ask whether the storage lives, also after it was polled.
+        free(self.address)
 
     def never_written(self) -> None:
         """Mark all bytes as not written yet."""
@@ -87,8 +96,9 @@ class Storage:
             return False
         return bool(self._elements(offset, geometry, self.mask).all())
 
-    def wrote(self, offset: int, geometry: Geometry, version: int | None, digests: Digests | None) -> None:
+    def wrote(self, offset: int, geometry: Geometry, version: int | None, digests: Known | None) -> None:
         """Record one observed write of a view; ``digests`` None when its content was not read."""
+        self.tick = next(_ticks)
         low, high = offset, offset + geometry.span
         known = self.written
         if known:
@@ -149,6 +159,7 @@ class Storages:
         self._by_address: dict[int, Storage] = {}
         self._next_serial = 0
         self._looked_at = 0
+        self.foreign_on_device = False  # whether the memory of any storage on a device is not torch's own
         self._lock = threading.RLock()  # a finaliser may run operators while we hold it
 
     def of(self, tensor: torch.Tensor, seq: int) -> Storage:
@@ -164,10 +175,16 @@ class Storages:
                 storage = tensor.untyped_storage()
                 record = Storage(self._next_serial, storage._weak_ref(), storage.nbytes(), seq)
                 # Memory that is not torch's own, or that other processes map, can change without any operator.
-                record.foreign = not storage.resizable() or storage.is_shared()
+                # (torch calls every CUDA storage shared; one that came from another process is not resizable.)
+                record.foreign = not storage.resizable() or (storage.is_shared() and storage.device.type != "cuda")
+                self.foreign_on_device |= record.foreign and storage.device.type != "cpu"
                 self._next_serial += 1
                 self._by_address[address] = record
         return record
+
+    def tick(self) -> int:
+        """A moment: storages with a higher ``tick`` have been seen written since."""
+        return next(_ticks)
 
     @property
     def seq(self) -> int:
@@ -178,6 +195,12 @@ class Storages:
         """As `of`, None for a storage never seen."""
         return self._by_address.get(_address_of(tensor))
 
+    def resized(self, storage: torch.UntypedStorage) -> None:
+        """A storage has another size, set on itself: what it grew by, from nothing all of it, is unwritten."""
+        record = self._by_address.get(storage._cdata)
+        if record is not None:
+            record.grew(storage.nbytes())
+
     def __len__(self) -> int:
         return len(self._by_address)
 
@@ -186,18 +209,22 @@ class Storages:
 
         Cost: about 0.1 us a living storage.
         """
-        expired, free = torch.UntypedStorage._expired, torch.UntypedStorage._free_weak_ref
+        expired = torch.UntypedStorage._expired
         self._looked_at = seq
         # A snapshot: another thread may meet a new storage while this one looks.
         for address, record in list(self._by_address.items()):
-            if expired(address):
-                del self._by_address[address]
-                free(address)
+            # Several threads may poll: who takes the record out tells of it.
+            if expired(address) and self._by_address.pop(address, None) is not None:
                 yield LifetimeRow(record.serial, record.nbytes, record.born_seq, seq)
 
     def living(self) -> Iterator[Storage]:
         """Records that have not been found freed."""
         return iter(list(self._by_address.values()))
+
+    def forget_gradients(self) -> None:
+        """The update has used them up: no storage is a gradient any more."""
+        for record in self.living():
+            record.gradient = False
 
     def close(self) -> Iterator[LifetimeRow]:
         """Yield every storage not yet reported and let go of all weak references.
@@ -205,9 +232,8 @@ class Storages:
         What was alive at the last look counts as alive at the end: a model that lives in a function is freed when that
         function returns, just before exit. Only what came and went since that look is dead.
         """
-        expired, free, now = torch.UntypedStorage._expired, torch.UntypedStorage._free_weak_ref, self.seq
+        expired, now = torch.UntypedStorage._expired, self.seq
         for address, record in list(self._by_address.items()):
             gone = record.born_seq > self._looked_at and expired(address)
             self._by_address.pop(address, None)
-            free(address)
             yield LifetimeRow(record.serial, record.nbytes, record.born_seq, now if gone else None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 # `record_function` bookkeeping; runs inside every optimizer step and does no work on tensors.
-DROPPED_NAMESPACES = frozenset({"profiler", "prim"})
+DROPPED_NAMESPACES = frozenset({"profiler", "prim", "opguard"})
 
 COLLECTIVE_NAMESPACES = frozenset({"c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor"})
 
@@ -48,6 +48,7 @@ SHAPE_ONLY = frozenset(
 
 # Results whose bytes the kernel leaves undefined (workspace for the backward), by position.
 GARBAGE_RESULTS = {
+    "fsdp::all_gather_copy_in": frozenset({1}),  # the argument itself, of which only this rank's part was written
     "aten::mkldnn_rnn_layer": frozenset({3}),  # oneDNN workspace; differs between any two runs
     "aten::_cudnn_rnn": frozenset({3}),  # reserve space
     "aten::cudnn_batch_norm": frozenset({3}),  # reserve space

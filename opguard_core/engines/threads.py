@@ -1,4 +1,4 @@
-"""Observes every Python thread from its first instruction: dispatch modes are thread-local."""
+"""Observes every Python thread from its first instruction: what observes operators (a dispatch mode, a dispatch key) is thread-local."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from opguard_core.engines.dispatch import DispatchEngine
 from opguard_core.engines.guard import Guard
 from opguard_core.engines.lanes import Lane, Lanes, role_of
 from opguard_core.engines.mode import BoundaryMode
+from opguard_core.engines.native import NativeEngine, NativeMode
 from opguard_core.engines.patches import Patches
 from opguard_core.engines.shims import Patch, own
 
@@ -29,10 +30,10 @@ class Threads:
         watch: False if operators are not looked at: then a thread gets a lane when a hook meets it, and nothing is replaced.
     """
 
-    def __init__(self, engine: DispatchEngine, lanes: Lanes, coverage: Coverage, *, watch: bool = True) -> None:
+    def __init__(self, engine: DispatchEngine | NativeEngine, lanes: Lanes, coverage: Coverage, *, watch: bool = True) -> None:
         self._engine, self._lanes, self._coverage, self._watch = engine, lanes, coverage, watch
         self._guard = Guard(coverage)
-        self._modes: dict[int, BoundaryMode] = {}
+        self._modes: dict[int, BoundaryMode | NativeMode] = {}
         self.active = False
 
     def start(self, patches: Patches) -> None:
@@ -56,14 +57,14 @@ class Threads:
         lane = self._lanes.enter(role)
         if not self._watch:
             return lane
-        mode = BoundaryMode(self._engine, lane)
+        mode = self._engine.mode(lane)
         mode.push()
         self._modes[threading.get_ident()] = mode
         return lane
 
     def follow(self) -> Lane | None:
         """Observe a thread that started before us, if no other mode would be on top of ours in its way."""
-        if not self.active or (self._watch and torch._C._len_torch_dispatch_stack()):
+        if not self.active or (self._watch and self._engine.observed_here()):
             return None
         thread = threading.current_thread()
         return None if _ours(thread) else self.observe(role_of(thread))
@@ -83,7 +84,7 @@ class Threads:
         if wanted:
             mode.lane.away = False
             self._engine.context.forget_all(mode.lane)
-            _push_below(mode)
+            mode.push_below()
         elif mode.on_top():
             mode.pop()
             mode.lane.away = True
@@ -152,14 +153,6 @@ class Threads:
             return original(own(observed) if callable(function) else function, args, *rest)
 
         return own(start_new_thread)
-
-
-def _push_below(mode: BoundaryMode) -> None:
-    """Put a mode on the calling thread's stack, below those that the program has pushed meanwhile."""
-    above = [torch._C._pop_torch_dispatch_stack(None) for _ in range(torch._C._len_torch_dispatch_stack())]
-    mode.push()
-    for other in reversed(above):
-        torch._C._push_on_torch_dispatch_stack(other)
 
 
 def _ours(thread: threading.Thread) -> bool:

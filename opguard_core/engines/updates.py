@@ -46,13 +46,7 @@ class Updates:
     def begin(self, optimizer: Any) -> None:
         """An update is about to start: weigh its gradients and notice a resumed run."""
         seen = self._of(optimizer)
-        total = 0
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                gradient = parameter.grad if isinstance(parameter, torch.Tensor) and parameter.is_leaf else None
-                if gradient is not None:
-                    total += gradient.numel() * gradient.element_size()
-        seen.gradient_bytes = max(seen.gradient_bytes, total)
+        seen.gradient_bytes = max(seen.gradient_bytes, self._names.gradient_bytes(optimizer))
         if seen.steps == 0 and self._progress.completed == 0:
             self.loaded(optimizer)
 

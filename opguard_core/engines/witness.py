@@ -23,11 +23,15 @@ from opguard_core.determinism.objects import dtype_facts, loader_facts, replica_
 from opguard_core.determinism.readers import autocast_policies
 from opguard_core.determinism.streams import fact
 from opguard_core.engines.quiet import quiet
+from opguard_core.fingerprint.digest import Digests
+from opguard_core.probe.promise import TOGETHER, Known, Promise
 from opguard_core.probe.tensor import Unreadable, fingerprint
 
 MAX_LOADERS = 8
 MAX_LOADS = 16
 MAX_POLICIES = 16
+MAX_PARTS = 256  # tensors of a state that are told by name; of a larger one the digest of all is
+MAX_NAME = 120
 WHOLE_FILE_BYTES = 1 << 30  # larger files are digested in samples
 _SAMPLES, _SAMPLE_BYTES = 64, 1 << 20
 _COMPILE_OPTIONS = ("backend", "dynamic", "fullgraph", "mode", "options")
@@ -98,7 +102,10 @@ class Witness:
         state = args[1] if len(args) > 1 else kwargs.get("state_dict")
         if self._num_loads < MAX_LOADS:
             number, self._num_loads = self._num_loads, self._num_loads + 1
-            self._note(f"load.{number}.digest", lambda: _state_facts(receiver, state, f"load.{number}"))
+            loaded = _Loaded(f"load.{number}", type(receiver).__name__)
+            self._note(f"load.{number}.digest", lambda: loaded.look_at(state))
+            if loaded.outstanding:
+                self._facts.later(loaded.facts)
 
     def _note(self, key: str, read: Any) -> None:
         found = fact(read)
@@ -137,29 +144,61 @@ def _file_facts(source: Any, key: str) -> dict[str, object]:
     return {f"{key}.digest": text, f"{key}.bytes": size, f"{key}.file": path.name}
 
 
-def _state_facts(receiver: Any, state: Any, key: str) -> dict[str, object]:
-    """Digest of the tensors of a state dict, whatever they are called and in whatever order they come."""
-    with quiet():
-        found, count, unread = [], 0, 0
-        for tensor in _tensors(state):
-            count += 1
-            digest = fingerprint(tensor)
-            if isinstance(digest, Unreadable):
-                unread += 1
-            else:
-                found.append(f"{digest.mix64:016x} {tensor.dtype} {tuple(tensor.shape)}")
-    text = hashlib.sha256("\n".join(sorted(found)).encode()).hexdigest()
-    facts: dict[str, object] = {f"{key}.digest": text, f"{key}.tensors": count, f"{key}.into": type(receiver).__name__}
-    return {**facts, f"{key}.unread": unread} if unread else facts
+class _Loaded:
+    """Digest of the tensors of a state dict, whatever they are called and in whatever order they come.
+
+    Those on a device that would have to be waited for come later: until then the digest is unknown.
+    """
+
+    def __init__(self, key: str, into: str) -> None:
+        self._key, self._into = key, into
+        self._found: list[tuple[str, torch.dtype, tuple[int, ...], Known | Unreadable]] = []
+
+    def look_at(self, state: Any) -> dict[str, object]:
+        """Have every tensor digested; the facts as far as they are known."""
+        with quiet(), TOGETHER:
+            for name, tensor in _tensors(state):
+                self._found.append((name, tensor.dtype, tuple(tensor.shape), fingerprint(tensor)))
+        return self.facts() or {f"{self._key}.digest": {"unknown": "its tensors are on a device that has not answered yet"}}
+
+    @property
+    def outstanding(self) -> bool:
+        """Whether a digest is still on its way."""
+        return any(isinstance(known, Promise) and known.look() is None for *_, known in self._found)
+
+    def facts(self) -> dict[str, object] | None:
+        """The facts; None while a digest is on its way."""
+        if self.outstanding:
+            return None
+        key, lines = self._key, []
+        parts: dict[str, str] = {}
+        for name, dtype, shape, known in self._found:
+            digests = known.look() if isinstance(known, Promise) else known
+            if not isinstance(digests, Digests):
+                continue
+            lines.append(f"{digests.mix64:016x} {dtype} {shape}")
+            parts[name] = f"{str(dtype).removeprefix('torch.')} {list(shape)} {digests.mix64:016x}"
+        text = hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
+        facts: dict[str, object] = {f"{key}.digest": text, f"{key}.tensors": len(self._found), f"{key}.into": self._into}
+        if len(self._found) <= MAX_PARTS:
+            facts[f"{key}.parts"] = parts
+        unread = len(self._found) - len(lines)
+        return {**facts, f"{key}.unread": unread} if unread else facts
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    open_values = [value]
+def _tensors(value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Tensors of nested containers, each with the keys that lead to it."""
+    open_values = [("", value)]
     while open_values:
-        one = open_values.pop()
+        name, one = open_values.pop()
         if isinstance(one, torch.Tensor):
-            yield one
+            yield name, one
         elif isinstance(one, dict):
-            open_values += dict.values(one)
+            open_values += [(_below(name, key), item) for key, item in dict.items(one)]
         elif type(one) in (list, tuple):
-            open_values += one
+            open_values += [(_below(name, at), item) for at, item in enumerate(one)]
+
+
+def _below(name: str, key: object) -> str:
+    own = key[:MAX_NAME] if type(key) is str else str(key) if type(key) is int else type(key).__name__
+    return f"{name}.{own}" if name else own

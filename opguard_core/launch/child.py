@@ -36,7 +36,7 @@ class Exit:
         code: Exit code, or None if a signal ended it.
         signal: Number of that signal, or None.
         told: Number of the last signal that was sent to us meanwhile, or None.
-        over: Whether we ended it because everything that was asked for was recorded; it then has neither code nor signal.
+        over: Whether we ended it: everything that was asked for was recorded, or nobody waits for it. It has neither code nor signal.
     """
 
     code: int | None
@@ -109,8 +109,8 @@ def run_child(argv: Sequence[str], env: Mapping[str, str], *, over: Callable[[],
     Args:
         argv: Program and arguments, started as they are.
         env: Its whole environment.
-        over: Called several times a second; once it returns process numbers, the program and these are ended. Only for a
-            program in a private copy: it is not asked whether it has finished.
+        over: Called several times a second; once it returns process numbers, the program and these are ended, whether or not it has
+            finished.
 
     Raises:
         LaunchFailed: The operating system cannot start it.

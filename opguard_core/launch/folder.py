@@ -19,6 +19,7 @@ from opguard_core.trace.files import write_atomic
 
 PRIVATE = 0o700
 PARENT_FOLDER = "parent-of-ranks"
+MAX_RECORD_BYTES = 1 << 20
 
 
 @dataclass
@@ -104,10 +105,12 @@ def read_processes(run: Path) -> list[Process]:
     records = []
     for path in (run / bootstrap.PROCESSES_NAME).glob("*.txt"):
         try:
+            if path.is_symlink() or path.stat().st_size > MAX_RECORD_BYTES:
+                continue  # not written by us
             record = ast.literal_eval(path.read_text("ascii"))
             records.append((int(record["t_ns"]), int(record["pid"]), dict(record)))
-        except (OSError, ValueError, SyntaxError, KeyError, TypeError):
-            continue  # half written by a process that was killed
+        except (OSError, ValueError, SyntaxError, KeyError, TypeError, RecursionError, MemoryError):
+            continue  # half written by a process that was killed, or made up by the program
     processes: dict[int, Process] = {}
     for _, pid, record in sorted(records, key=lambda entry: entry[:2]):
         processes.setdefault(pid, Process(pid)).facts.update(record)

@@ -8,23 +8,32 @@ import platform
 import shutil
 import signal
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opguard_core import __version__
+from opguard_core import __version__, builds
 from opguard_core.contract.knobs import launch_environment, launch_report
 from opguard_core.contract.source_tree import git_commit, tree_digest
+from opguard_core.engines import native_build
 from opguard_core.errors import LaunchFailed
 from opguard_core.fingerprint import native
-from opguard_core.launch import child, early, folder, outcome, preflight
+from opguard_core.intercept import cupti, wanted
+from opguard_core.intercept.joined import joined
+from opguard_core.launch import child, early, folder, outcome, pace, preflight
 from opguard_core.launch.folder import Process
 from opguard_core.launch.startup import FOLDER as BOOTSTRAP_FOLDER
+from opguard_core.plan.config import AUTO
+from opguard_core.plan.expected import planned
+from opguard_core.plan.keeping import Transplant, load_keep, load_transplants, plain_transplants, slots_to_put
 from opguard_core.plan.orders import Orders
 from opguard_core.plan.redact import redact_argv
 from opguard_core.plan.support import untested_pair
+from opguard_core.probe import kernel_build, launch_recipe
 
 if TYPE_CHECKING:
+    from opguard_core.plan.document import Plan
     from opguard_core.trace.manifest import RunManifest
 
 
@@ -44,6 +53,13 @@ class LaunchOptions:
     plan: Path | None = None
     end_after: int | None = None
     bare_steps: int = 0
+    end_with: int | None = None
+    keep: Path | None = None
+    transplant: Path | None = None
+    engine: str = AUTO
+    compiled: str = AUTO
+    semantic: tuple[str, ...] = ()
+    callsites: tuple[str, ...] = ()
 
 
 def launch(options: LaunchOptions) -> int:
@@ -61,30 +77,54 @@ def launch(options: LaunchOptions) -> int:
     warning = preflight.check(options.argv, env)
     from opguard_core.trace.manifest import write_manifest
 
-    plan_hash = _plan_hash(options)
+    plan = _plan(options)
+    keep = None if options.keep is None else load_keep(options.keep)
+    transplants, label = ((), {}) if options.transplant is None else _transplants(options.transplant)
     run = folder.prepare(options.out)
     cwd = Path.cwd()
     orders = Orders(
-        argv=options.argv,
+        argv=redact_argv(options.argv),  # the file outlives a launcher that is killed
         user_root=str(cwd),
         mode=options.mode,
         steps=options.steps,
         step_offset=options.step_offset,
         deterministic=options.deterministic,
-        facts=_facts(options, cwd, env),
-        plan=plan_hash,
+        facts={**_facts(options, cwd, env), **label},
+        plan="" if plan is None else plan.hash,
         end_after=options.end_after,
         bare_steps=options.bare_steps,
+        engine=options.engine,
+        compiled=options.compiled,
+        semantic=options.semantic if plan is None else plan.semantic,
+        callsites=options.callsites if plan is None else plan.callsites,
+        keep=None if keep is None else keep.as_dict(),
+        transplant=plain_transplants(transplants) if transplants else None,
     )
     manifest = _manifest(options, orders)
+    if plan is not None and "kernel_times" in plan.about:  # with the trace, so that shares of device time can be told from it alone
+        manifest.extra["kernel_times"] = plan.about["kernel_times"]
     try:
         folder.write_orders(run, orders)
         write_manifest(run, manifest)
         if warning:
             _say(warning)
+        if plan is not None and (cost := planned(plan, _recorded_steps(options, plan))) is not None:
+            _say(str(cost))
         # Built before the ranks start: no compiler in a process of the training, and no two at once. Without it they use numpy.
-        native.load()
-        over = early.watcher(run) if options.end_after is not None else None
+        shim = wanted.recipe_if_wanted(env)
+        built = builds.prepare(
+            [
+                native.recipe(),
+                launch_recipe.recipe_if_needed(),
+                native_build.recipe_if_needed(options.engine, options.mode),
+                shim,
+                cupti.recipe_if_wanted(env),
+            ]
+        )
+        env, not_preloaded = wanted.preloaded(env, shim, built)
+        manifest.extra["shim"] = {"preloaded": not_preloaded is None, "reason": not_preloaded.reason if not_preloaded else ""}
+        kernel_build.prepare()
+        over = pace.said_at_terminal(run, options.mode, options.steps, _say, _over(options, run))
         ended = child.run_child(options.argv, _environment(run, orders, env), over=over)
     except LaunchFailed:
         shutil.rmtree(run, ignore_errors=True)  # nothing ran, so nothing of value is in it
@@ -94,8 +134,12 @@ def launch(options: LaunchOptions) -> int:
     folder.disarm(run)
     manifest.ranks = folder.captured_ranks(run)
     manifest.exit = {"code": ended.code, "signal": ended.signal}
-    if ended.over:
+    if options.end_after is not None and (ended.over or early.step_times(processes)):
+        if profiles := early.profiles(processes):
+            manifest.extra.update(joined(profiles))
         manifest.extra.update(step_times=early.step_times(processes), load=os.getloadavg()[0], cores=os.cpu_count())
+    if why := next((process.get("ranks_without_shim") for process in processes if process.get("ranks_without_shim")), None):
+        manifest.extra["shim"]["spawned"] = why
     manifest.left_alone = outcome.left_alone(processes, spawned)
     found = outcome.gaps(processes, manifest.ranks, spawned)
     manifest.python = _first(processes, "python") or manifest.python
@@ -108,25 +152,59 @@ def launch(options: LaunchOptions) -> int:
     failed = outcome.failure(processes)
     if failed is not None:
         raise failed
+    outcome.require_transplanted([one.boundary for one in transplants], processes)
     if not manifest.ranks and ended.told not in _INTERRUPTS:
         raise outcome.nothing_captured(processes, options.argv, ended)
     return ended.status
 
 
-def _plan_hash(options: LaunchOptions) -> str:
-    """Hash of the plan that the run follows, "" without one.
+def _over(options: LaunchOptions, run: Path) -> Callable[[], Sequence[int] | None] | None:
+    """What says that the program has to be ended, if anything does."""
+    if options.end_after is not None:
+        return early.watcher(run)
+    return None if options.end_with is None else early.orphaned(run, options.end_with)
+
+
+def _plan(options: LaunchOptions) -> Plan | None:
+    """The plan that the run follows, None without one.
 
     Raises:
-        ConflictingOptions: Mode, steps or knobs are not those of the plan.
+        ConflictingOptions: Mode, steps, knobs or names of calls are not those of the plan.
         PlanError: The plan cannot be read.
     """
     if options.plan is None:
-        return ""
+        return None
     from opguard_core.plan.document import load_plan  # needs what `check_launcher` checked
 
     plan = load_plan(options.plan)
-    plan.require(mode=options.mode, steps=options.steps, deterministic=options.deterministic)
-    return plan.hash
+    plan.require(
+        mode=options.mode,
+        steps=options.steps,
+        deterministic=options.deterministic,
+        semantic=options.semantic,
+        callsites=options.callsites,
+    )
+    return plan
+
+
+def _recorded_steps(options: LaunchOptions, plan: Plan) -> int | None:
+    return plan.recorded_steps if options.steps is None else options.steps[1] - options.steps[0]
+
+
+def _transplants(path: Path) -> tuple[tuple[Transplant, ...], dict[str, Any]]:
+    """What is to be put where, and the contract fact that labels the run: it is no run of its program alone.
+
+    Raises:
+        ConfigError: The file cannot be read, or names a slot that the kept file lacks.
+        TraceFormatError: A kept file is not intact.
+    """
+    from opguard_core.trace.kept import read_kept
+
+    asked, labels = load_transplants(path), []
+    for one in asked:
+        kept = read_kept(one.kept)
+        labels.append({"boundary": one.boundary.as_dict(), "slots": slots_to_put(one, kept.slots), "kept": kept.seal})
+    return asked, {"transplant": labels}
 
 
 def _facts(options: LaunchOptions, cwd: Path, env: dict[str, str]) -> dict[str, Any]:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from opguard_core.errors import CaptureError, NothingCaptured, OpGuardError
+from opguard_core.errors import CaptureError, NothingCaptured, OpGuardError, TransplantFailed
 from opguard_core.launch.child import Exit, alive
 from opguard_core.launch.folder import PARENT_FOLDER, Process
+from opguard_core.trace.boundary import BoundaryKey
 
 REASONS = {
     "agent": "starts ranks, is none itself",
@@ -85,14 +86,35 @@ def gaps(processes: Sequence[Process], ranks: Sequence[int], spawned: bool) -> l
 
 
 def failure(processes: Sequence[Process]) -> OpGuardError | None:
-    """The error of the first process in which capture could not start."""
+    """The error of the first process in which capture could not start, or could not do what the run is for."""
     for process in processes:
         if process.get("state") == "failed":
             where = f" (process {process.pid}, {process.get('argv0')})"
-            text = f"Capture did not start{where}: {process.get('text')}"
+            what = "The run was ended" if process.get("folder") else "Capture did not start"
+            text = f"{what}{where}: {process.get('text')}"
             trace = str(process.get("traceback"))
             return CaptureError(f"{text}\n{trace}" if trace else text, slug=str(process.get("slug")), hint=str(process.get("fix")))
     return None
+
+
+def require_transplanted(keys: Sequence[BoundaryKey], processes: Sequence[Process]) -> None:
+    """Refuse to call a run a transplanted one in which not all was put in place.
+
+    Raises:
+        TransplantFailed: A boundary did not occur.
+    """
+    # A parent that spawned the ranks was rank 0 itself until then; one of them has met the boundary.
+    ends: dict[Any, list[Any]] = {}
+    for process in processes:
+        if process.get("folder"):
+            ends.setdefault(process.get("rank"), []).append(process.get("not_transplanted"))
+    lost = [key for number, key in enumerate(keys) if all(end is None or number in end for end in ends.get(key.rank, ()))]
+    if not lost:
+        return
+    raise TransplantFailed(
+        f"{len(lost)} of {len(keys)} transplants found no place: {lost[0].shown()} did not occur in this run.",
+        hint="A boundary that one side lacks (origin `structure`) has no place to put its bytes; follow that difference in the source.",
+    )
 
 
 def nothing_captured(processes: Sequence[Process], argv: Sequence[str], ended: Exit) -> NothingCaptured:

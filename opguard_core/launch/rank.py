@@ -12,18 +12,22 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from opguard_core.determinism.apply import apply_in_rank
-from opguard_core.errors import DependencyMissing
+from opguard_core.errors import DependencyMissing, OpGuardError
 from opguard_core.launch import spawned
 from opguard_core.launch.children import what_forked
 from opguard_core.launch.ending import Ending
 from opguard_core.launch.quiet import quiet_warnings
 from opguard_core.launch.startup import bootstrap
 from opguard_core.plan.config import RunConfig, rank_folder
+from opguard_core.plan.keeping import parse_keep, parse_transplants
 from opguard_core.plan.orders import Orders, read_orders
 from opguard_core.plan.support import DEPENDENCIES, install_line
+
+if TYPE_CHECKING:
+    from opguard_core.capture.session import Session
 
 Facts = dict[str, Any]
 
@@ -44,6 +48,8 @@ def begin(run: str, role: str, facts: Facts) -> None:
     elif role == "program":
         if _start(Path(run), facts, 0, 1, 0):
             spawned.on_join(_late_rank(run, facts))
+            if facts.get("shim") and (why := spawned.preload_children(facts["shim"])):
+                tell(run, facts, ranks_without_shim=why)
     elif not spawned.on_join(_join(run, facts)):
         tell(run, facts, state="left", role="left", reason="no-process-group-support")
 
@@ -71,8 +77,9 @@ def _start(run: Path, facts: Facts, rank: int, world_size: int, local_rank: int)
             orders.facts["knobs.rank"] = apply_in_rank()
         session = capture.start(_config(run, orders, rank, world_size, local_rank, folder))
     tell(run, facts, state="capturing", rank=rank, world_size=world_size, folder=folder, torch=str(sys.modules["torch"].__version__))
-    ending = Ending(session, ended=_ended(run, facts), forked=_forked(run, facts))
+    ending = Ending(session, ended=_ended(run, facts, session), forked=_forked(run, facts))
     ending.watch()
+    session.ends_by(functools.partial(_end, run, facts, ending))
     if orders.end_after is not None:
         from opguard_core.launch.early import EarlyEnd
 
@@ -96,6 +103,12 @@ def _config(run: Path, orders: Orders, rank: int, world_size: int, local_rank: i
         argv=tuple(orders.argv),
         folder=folder,
         facts=orders.facts,
+        keep=None if orders.keep is None else parse_keep(orders.keep),
+        engine=orders.engine,
+        compiled=orders.compiled,
+        semantic=orders.semantic,
+        callsites=orders.callsites,
+        transplants=() if orders.transplant is None else parse_transplants(orders.transplant),
     )
 
 
@@ -172,11 +185,18 @@ def _join(run: str, facts: Facts) -> Callable[[int, int], None]:
     return joined
 
 
-def _ended(run: Path, facts: Facts) -> Callable[[str, str], None]:
+def _ended(run: Path, facts: Facts, session: Session) -> Callable[[str, str], None]:
     def ended(reason: str, problem: str) -> None:
-        tell(run, facts, state="ended", ended=reason, problem=problem)
+        tell(run, facts, state="ended", ended=reason, problem=problem, not_transplanted=session.not_transplanted)
 
     return ended
+
+
+def _end(run: Path, facts: Facts, ending: Ending, error: OpGuardError) -> NoReturn:
+    """What the run is for cannot be done: close the trace and end the process before it goes on."""
+    ending.finish_recording()
+    bootstrap.give_up(str(run), facts, error)
+    raise AssertionError("the process has ended")
 
 
 def _forked(run: Path, facts: Facts) -> Callable[[], None]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from opguard_core.align.ranks import pair_ranks
 from opguard_core.align.timeline import Step, Timeline
 from opguard_core.ids import Phase
 from opguard_core.plan.document import PlanSite, SiteKey
+from opguard_core.preflight.device import Launches, SiteWork, Working, kernel_times, work_of, working
 from opguard_core.preflight.sites import SiteReader, SiteTable, Spot, Tally, ends_step, from_the_start
 from opguard_core.trace.reader import RankTrace, Run
 
@@ -48,6 +50,9 @@ class Discovery:
         alone: Boundaries of one step that the reference, the suspect has alone; likewise.
         share: Shared boundaries of that step over all that the reference, the suspect has in it. Work on the data does not
             count: it may happen in another process.
+        working: Which sites do device work; None where nothing launched any, or nothing watched it.
+        device_work: Which share of both sides' device work has a boundary, as in an answer; None where no rank had a device.
+        kernel_times: Mean times by kernel, where a step was profiled.
     """
 
     sites: tuple[PlanSite, ...]
@@ -57,6 +62,9 @@ class Discovery:
     shared: int
     alone: tuple[int, int]
     share: tuple[float, float]
+    working: Working | None = None
+    device_work: dict[str, Any] | None = None
+    kernel_times: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
 def discover(reference: Run, suspect: Run) -> Discovery:
@@ -78,8 +86,10 @@ def discover(reference: Run, suspect: Run) -> Discovery:
     confidence: dict[_Pair, int] = {}
     sizes: list[tuple[int, ...]] = []
     starts = all(from_the_start(run) for run in (reference, suspect))
-    for left, right in pair_ranks(reference.ranks, suspect.ranks, None).pairs:
-        rank = _Rank(reference.ranks[left], suspect.ranks[right], table)
+    ranks = pair_ranks(reference.ranks, suspect.ranks, None).pairs
+    work = SiteWork()
+    for left, right in ranks:
+        rank = _Rank(reference.ranks[left], suspect.ranks[right], table, work)
         rank.read(confidence)
         pairs.add_rank(rank.pairs, starts=starts)
         for side in (0, 1):
@@ -92,8 +102,10 @@ def discover(reference: Run, suspect: Run) -> Discovery:
     shared, *alone_counts = typical[:3]
     counting, *lone = typical[3:]
     share = [counting / (counting + count) if counting else 0.0 for count in lone]
-    sites = _sites(pairs, names, confidence, table)
-    return Discovery(sites, lonely[0], lonely[1], len(sizes), shared, (alone_counts[0], alone_counts[1]), (share[0], share[1]))
+    numbered = _sites(pairs, names, confidence, table)
+    sites = tuple(site for _, site in numbered)
+    told = working(work, numbered), work_of(reference, suspect, ranks), kernel_times(reference, suspect)
+    return Discovery(sites, lonely[0], lonely[1], len(sizes), shared, (alone_counts[0], alone_counts[1]), (share[0], share[1]), *told)
 
 
 def _of_side(counts: Counter[_Pair], side: int) -> Counter[int]:
@@ -107,10 +119,12 @@ def _of_side(counts: Counter[_Pair], side: int) -> Counter[int]:
 class _Rank:
     """Counts of one pair of ranks, window by window."""
 
-    def __init__(self, reference: RankTrace, suspect: RankTrace, table: SiteTable) -> None:
+    def __init__(self, reference: RankTrace, suspect: RankTrace, table: SiteTable, work: SiteWork) -> None:
         self._table = table
         self._timeline = Timeline(reference, suspect)
         self._readers = tuple(SiteReader(columns, table) for columns in self._timeline.columns)
+        self._launches = tuple(Launches(trace) for trace in (reference, suspect))
+        self._work = work
         self.pairs: list[Counter[_Pair]] = []
         self.alone: tuple[list[Counter[int]], list[Counter[int]]] = ([], [])
 
@@ -148,13 +162,23 @@ class _Rank:
         self.pairs.append(Counter(names))
         for name, sure in zip(names, aligned.confidence[left].tolist(), strict=True):
             confidence[name] = min(confidence.get(name, 3), max(1, sure))
-        for found, number, partner in zip(self.alone, numbers, (aligned.left, aligned.right), strict=True):
-            found.append(Counter(number[np.flatnonzero((partner < 0) & (number >= 0))].tolist()))
+        lone = [
+            np.flatnonzero((partner < 0) & (number >= 0)) for number, partner in zip(numbers, (aligned.left, aligned.right), strict=True)
+        ]
+        for found, number, events in zip(self.alone, numbers, lone, strict=True):
+            found.append(Counter(number[events].tolist()))
+        counts = [launches.of(flow.window) for launches, flow in zip(self._launches, (aligned.reference, aligned.suspect), strict=True)]
+        both = zip(counts[0][left].tolist(), counts[1][aligned.left[left]].tolist(), strict=True)
+        for name, launched in zip(names, both, strict=True):
+            self._work.add_pair(name, launched)
+        for at, (number, events) in enumerate(zip(numbers, lone, strict=True)):
+            for site, count in zip(number[events].tolist(), counts[at][events].tolist(), strict=True):
+                self._work.alone[at][site] += count
 
 
 def _sites(
     pairs: Tally[_Pair], names: tuple[Tally[int], Tally[int]], confidence: dict[_Pair, int], table: SiteTable
-) -> tuple[PlanSite, ...]:
+) -> list[tuple[_Pair, PlanSite]]:
     """Sites of pairs; numbers were given in the order in which the sites were met.
 
     One site can have another partner in another step. What a plan asks of a side is never more than that side did.
@@ -163,8 +187,8 @@ def _sites(
     found = []
     for pair in sorted(every.keys() | first.keys()):
         key, other = table.keys[pair[0]], table.keys[pair[1]]
-        found.append(PlanSite(key, None if other == key else other, every[pair], first[pair], confidence[pair]))
-    return tuple(found)
+        found.append((pair, PlanSite(key, None if other == key else other, every[pair], first[pair], confidence[pair])))
+    return found
 
 
 def _within(pairs: Counter[_Pair], left: Counter[int], right: Counter[int]) -> Counter[_Pair]:

@@ -5,7 +5,10 @@ scale comes from the preflight itself, which times observed and unobserved steps
 
     ratio(mode) = 1 + (ratio measured - 1) * work(mode) / work(mode measured)
 
-so a faster machine or another device moves the scale, not the comparison. How good it is: `tests/benchmarks/RESULTS.md`.
+so a faster machine moves the scale, not the comparison. The weights depend on who observes (Python per operator, or C++) and on where
+the bytes are read (a processor core, or a card at the rate of its memory); `basis` says which were used. On a card the host's and the
+card's part may overlap: then the estimates for modes that read more than the measured one are too high, never too low. How good it is:
+`tests/benchmarks/RESULTS.md`.
 """
 
 from __future__ import annotations
@@ -21,6 +24,25 @@ EVENT_S, TENSOR_S, STATE_TENSOR_S, BYTE_S = 85e-6, 1e-6, 20e-6, 0.2e-9
 
 Source: fitted to all modes of the three programs of `tests/benchmarks/preflight.py`, on the CPU of RESULTS.md.
 """
+NATIVE_EVENT_S, LAUNCH_S, LAUNCH_TENSOR_S = 2e-6, 4e-6, 0.3e-6
+"""Seconds of a boundary that C++ observes, of the launch that digests its tensors on a card, of one more tensor in that launch.
+
+Source: step times and host times per probe on one H200 (observing alone 1.05 of a 24 ms step of about 900 boundaries; an extension's
+launch 3.5 us, eight tensors 4.5 us, 64 in one 7.5 us).
+"""
+COPY_SHARE = 0.88
+"""What a copy moves of the rate that a card's memory has by clock and width. Source: 4.3 of 4.9 TB/s on one H200."""
+UNKNOWN_BYTES_PER_S = 1e12  # a card that does not tell its memory's clock
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Seconds of the parts of observing, see the constants they come from."""
+
+    event_s: float = EVENT_S
+    tensor_s: float = TENSOR_S
+    state_tensor_s: float = STATE_TENSOR_S
+    byte_s: float = BYTE_S
 
 
 @dataclass(frozen=True)
@@ -66,11 +88,34 @@ class Disk:
         return None if self.needed_bytes is None else self.needed_bytes <= self.free_bytes
 
 
-def work_s(load: Load, mode: str) -> float:
+def weights_of(side: Measured) -> Weights:
+    """Weights for who observed a side and where its tensors lie."""
+    event_s = NATIVE_EVENT_S if side.observer == "native" else EVENT_S
+    if not side.device:
+        return Weights(event_s=event_s)
+    return Weights(event_s + LAUNCH_S, LAUNCH_TENSOR_S, STATE_TENSOR_S, 1 / _copy_bytes_per_s(side))
+
+
+def basis(side: Measured) -> str:
+    """In words, what the estimates of a side rest on."""
+    measured = "scaled to the measured mode" if side.observed_s is not None and side.bare_s is not None else "not scaled: nothing was timed"
+    who = f"engine {side.observer}"
+    if not side.device:
+        return f"{who}, digests on the processor; {measured}"
+    rate = _copy_bytes_per_s(side) / 1e12
+    known = "" if side.memory_bytes_per_s else ", assumed"
+    return f"{who}, digests on {side.device} at {rate:.1f} TB/s (its copy rate{known}); {measured}"
+
+
+def _copy_bytes_per_s(side: Measured) -> float:
+    return COPY_SHARE * side.memory_bytes_per_s if side.memory_bytes_per_s else UNKNOWN_BYTES_PER_S
+
+
+def work_s(load: Load, mode: str, weights: Weights = Weights()) -> float:
     """Seconds that observing one step adds in a mode, by the weights alone."""
-    work = STATE_TENSOR_S * load.state_tensors + BYTE_S * load.state_bytes
+    work = weights.state_tensor_s * load.state_tensors + weights.byte_s * load.state_bytes
     if mode in OPERATOR_MODES:
-        work += EVENT_S * load.events + TENSOR_S * load.tensors[mode] + BYTE_S * load.read_bytes[mode]
+        work += weights.event_s * load.events + weights.tensor_s * load.tensors[mode] + weights.byte_s * load.read_bytes[mode]
     return work
 
 
@@ -82,12 +127,13 @@ def mode_costs(side: Measured, mode: str, modes: tuple[str, ...]) -> dict[str, M
         mode: The mode it ran in.
         modes: Modes to estimate.
     """
-    own = work_s(side.load, mode)
+    weights = weights_of(side)
+    own = work_s(side.load, mode, weights)
     added = side.observed_s - side.bare_s if side.observed_s is not None and side.bare_s is not None else None
     scale = max(added, 0.0) / own if added is not None and own else 1.0
     costs = {}
     for name in modes:
-        extra = scale * work_s(side.load, name)
+        extra = scale * work_s(side.load, name, weights)
         step = side.observed_s if name == mode else side.bare_s + extra if side.bare_s is not None else None
         ratio = step / side.bare_s if step is not None and side.bare_s else None
         costs[name] = ModeCost(ratio, step, extra, measured=name == mode and side.ratio is not None)

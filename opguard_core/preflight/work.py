@@ -58,6 +58,11 @@ class Measured:
         disk_step_bytes: Bytes of trace that one more step adds, all ranks.
         disk_start_bytes: Bytes of trace that a run has whatever its length: set-up, sources, tables.
         clock: "wall"; "work" where the machine was too busy for that: the time that the training's thread worked.
+        observer: Who observed, "native" or "dispatch".
+        device: Card that the training used, "" where it used none.
+        memory_bytes_per_s: What that card's memory could move at most, None if unknown.
+        device_bytes: Memory of the card that observing took for records on their way.
+        pinned_bytes: Host memory that it took for them.
     """
 
     load: Load
@@ -67,6 +72,11 @@ class Measured:
     disk_step_bytes: int
     disk_start_bytes: int
     clock: str = "wall"
+    observer: str = "dispatch"
+    device: str = ""
+    memory_bytes_per_s: float | None = None
+    device_bytes: int = 0
+    pinned_bytes: int = 0
 
     @property
     def ratio(self) -> float | None:
@@ -105,7 +115,29 @@ def measure(run: Run) -> Measured:
     per_step, start = zip(*(_disk(run.ranks[number], rank) for number, rank in ranks.items()), strict=True)
     sources = stored_bytes(run.path / SOURCES_NAME)
     steps = max(len(rank.events) for rank in ranks.values())
-    return Measured(heaviest, steps, _slowest(observed), _slowest(bare), sum(per_step), sum(start) + sources, clock)
+    timed = _slowest(observed), _slowest(bare)
+    return Measured(heaviest, steps, *timed, sum(per_step), sum(start) + sources, clock, **_machine(run))
+
+
+def _machine(run: Run) -> dict[str, Any]:
+    """Who observed and on what, as the rank that took the most of its card says it."""
+    found = [_rank_machine(trace) for _, trace in sorted(run.ranks.items())]
+    return max(found, key=lambda facts: facts["device_bytes"])
+
+
+def _rank_machine(trace: RankTrace) -> dict[str, Any]:
+    contract, engines = trace.manifest.contract, trace.manifest.engines
+    name, rate = (contract.get(f"device.{fact}") for fact in ("name", "memory_bytes_per_s"))
+    active = [engine for engine in ("native", "dispatch") if isinstance(report := engines.get(engine), dict) and report.get("active", True)]
+    digests = [report.get("fingerprint") for report in engines.values() if isinstance(report, dict)]
+    devices = [device for found in digests if isinstance(found, dict) for device in found.values() if isinstance(device, dict)]
+    taken = {key: sum(number for device in devices if type(number := device.get(key)) is int) for key in ("device_bytes", "pinned_bytes")}
+    return {
+        "observer": active[0] if active else "dispatch",
+        "device": name if isinstance(name, str) else "",
+        "memory_bytes_per_s": float(rate) if isinstance(rate, int | float) and rate > 0 else None,
+        **taken,
+    }
 
 
 def _slowest(seconds: Sequence[float | None]) -> float | None:

@@ -3,14 +3,14 @@
 Sits between the engines and the fingerprint, inside the user's process. For plain host tensors no operator is called: only
 attributes and the address are read, so dispatch and function modes see nothing, no version counter moves, no autograd graph
 grows. For other kinds and devices the operations are hidden from modes and autograd. What cannot be read is answered with a
-reason, never guessed at and never dereferenced. What it cannot see: whether the memory has ever been written.
+reason, never guessed at and never dereferenced. A device that would have to be waited for gives a promise (``promise.py``).
+What it cannot see: whether the memory has ever been written.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,10 +19,12 @@ from opguard_core.fingerprint import cpu
 from opguard_core.fingerprint.composite import combine
 from opguard_core.fingerprint.digest import Digests
 from opguard_core.fingerprint.dtypes import ELEMENT_TYPES, ElementType, opaque
-from opguard_core.probe import kinds, torch_twin
+from opguard_core.probe import backends, kinds, torch_twin
+from opguard_core.probe.backends import hidden as _hidden
 from opguard_core.probe.kinds import Unreadable
+from opguard_core.probe.promise import Deliveries, Derived, Known, Layout, View
 
-__all__ = ["Unreadable", "fingerprint", "kind"]
+__all__ = ["Unreadable", "fingerprint", "fingerprint_host", "kind"]
 
 _MAX_READERS = 8192
 _NOISE_KEYS = ("ADInplaceOrView", "Autograd", "Autocast", "PythonTLSSnapshot")
@@ -36,20 +38,22 @@ _function_modes = torch._C._len_torch_function_stack
 _is_copy_on_write = getattr(torch._C, "_is_cow_tensor", None)
 _exact = (torch.Tensor, torch.nn.Parameter)
 _readers: dict[tuple[Any, ...], cpu.Reader] = {}
+_layouts: dict[tuple[Any, ...], Layout] = {}
 _kinds: dict[int, frozenset[str]] = {}
 
 
-def fingerprint(t: torch.Tensor) -> Digests | Unreadable:
+def fingerprint(t: torch.Tensor) -> Known | Unreadable:
     """Digest the logical content of ``t``.
 
     Args:
         t: Any tensor. Must hold memory that has been written (the caller knows; this function cannot).
 
     Returns:
-        Its digests, or the reason why there are none.
+        Its digests; for a CUDA tensor the promise of them, taken behind what the current stream has been given so far; or the reason
+        why there are none.
 
-    Cost: 2 us for a small plain host tensor of a shape seen before, then memory speed; no allocation, no operator. Other devices:
-    see ``torch_twin``.
+    Cost: 2 us for a small plain host tensor of a shape seen before, then memory speed; no allocation, no operator. CUDA: one launch,
+    never a wait. Other devices: see ``torch_twin``.
     """
     if type(t) in _exact and not _function_modes():
         return _read(t)
@@ -72,7 +76,12 @@ def kind(t: torch.Tensor) -> frozenset[str]:
     return found
 
 
-def _read(t: torch.Tensor) -> Digests | Unreadable:
+def fingerprint_host(t: torch.Tensor) -> Digests | Unreadable:
+    """As `fingerprint`, for a plain tensor in host memory that we have made ourselves: at once, whoever digests the program's."""
+    return _read_host(t)
+
+
+def _read(t: torch.Tensor) -> Known | Unreadable:
     keys = kind(t)
     if keys is _HOST:
         return _read_host(t)
@@ -111,20 +120,41 @@ def address_of(t: torch.Tensor) -> int:
     return int(_data_ptr(t))
 
 
-def _read_dense(t: torch.Tensor, keys: frozenset[str]) -> Digests | Unreadable:
+def _read_dense(t: torch.Tensor, keys: frozenset[str]) -> Known | Unreadable:
     """Conjugate and negative views, and other devices."""
     flip = (0, 0)
     if keys & _SIGNS:
         if not (t.is_floating_point() or t.is_complex()):
             return Unreadable(f"a negative view of {t.dtype}")
         flip = _sign_flips(t, conjugate="Conjugate" in keys, negative="Negative" in keys)
+    later = backends.deliveries_for(t.device.type)
+    if later is not None:
+        return _read_later(t, flip, later)
     if t.device.type == "cpu":
         return _read_host(t, flip)
     with _hidden():
         return torch_twin.fingerprint(t, _element(t.dtype), flip)
 
 
-def _read_content(t: torch.Tensor, content: kinds.Content) -> Digests | Unreadable:
+def _read_later(t: torch.Tensor, flip: tuple[int, int], later: Deliveries) -> Known | Unreadable:
+    shape, strides = t.shape, t.stride()
+    key = (t.dtype, shape, strides, flip)
+    layout = _layouts.get(key)
+    if layout is None:
+        if len(_layouts) >= _MAX_READERS:
+            _layouts.clear()
+        layout = _layouts[key] = Layout(_element(t.dtype), tuple(shape), strides, flip)
+    if not layout.numel:
+        return torch_twin.finished((0,) * 5, 0, layout.element)
+    if t.storage_offset() * t.itemsize + layout.extent_bytes > t.untyped_storage().nbytes():
+        return Unreadable("the storage was freed or is smaller than the tensor")
+    address = address_of(t)
+    if not address:
+        return Unreadable("the tensor has no memory of its own")
+    return later.ask(View(t, layout, address, t.device.index or 0, torch_twin.stream_of(t.device)))
+
+
+def _read_content(t: torch.Tensor, content: kinds.Content) -> Known | Unreadable:
     if isinstance(content, Unreadable):
         return content
     if isinstance(content, kinds.Same):
@@ -132,19 +162,22 @@ def _read_content(t: torch.Tensor, content: kinds.Content) -> Digests | Unreadab
     if isinstance(content, kinds.PlainMemory):
         return _read_dense(t, kind(t) & _SIGNS)
     parts: list[Digests] = []
+    promised: list[Known] = []
     for part in content.parts:
         digests = cpu.digests_of_bytes(part) if isinstance(part, bytes) else _read(part)
         if isinstance(digests, Unreadable):
-            return Unreadable(f"part of {content.name}: {digests.reason}")
-        parts.append(digests)
-    return combine(content.name, parts)
+            return _unreadable_part(content.name, digests)
+        promised.append(digests)
+        if isinstance(digests, Digests):
+            parts.append(digests)
+    if len(parts) == len(promised):
+        return combine(content.name, parts)
+    nbytes = sum(part.nbytes for part in promised)
+    return Derived(promised, partial(combine, content.name), partial(_unreadable_part, content.name), nbytes)
 
 
-@contextmanager
-def _hidden() -> Iterator[None]:
-    """Operations in here reach neither dispatch modes nor subclasses nor autograd."""
-    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch(), torch.no_grad():
-        yield
+def _unreadable_part(name: str, part: Unreadable) -> Unreadable:
+    return Unreadable(f"part of {name}: {part.reason}")
 
 
 def _element(dtype: torch.dtype) -> ElementType:

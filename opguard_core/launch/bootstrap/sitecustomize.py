@@ -22,7 +22,7 @@ import time
 
 TYPE_CHECKING = False  # typing's own constant would have to be imported
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, MutableMapping, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
     from typing import Any
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 ENV_RUN = "OPGUARD_RUN"
 ENV_NONCE = "OPGUARD_NONCE"
 ENV_INSIDE = "OPGUARD_INSIDE"  # "program:PID" or "rank:PID" of the nearest ancestor that may be, or is, captured
+ENV_SHIM = "OPGUARD_SHIM_PATH"  # which part of LD_PRELOAD is ours
 ENV_NAMES = (ENV_RUN, ENV_NONCE, ENV_INSIDE)
 PLAN_NAME = "plan.json"
 PROCESSES_NAME = "processes"
@@ -44,14 +45,8 @@ RANK_VARIABLES = (
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
 )
 AGENT_SCRIPTS = ("torchrun", "accelerate", "accelerate-launch", "deepspeed")
-AGENT_MODULES = (
-    "torch.distributed.run",
-    "torch.distributed.launch",
-    "accelerate.commands.launch",
-    "accelerate.commands.accelerate_cli",
-    "deepspeed.launcher.runner",
-    "deepspeed.launcher.launch",
-)
+_LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "accelerate.commands.accelerate_cli")
+AGENT_MODULES = (*_LAUNCHERS, "deepspeed.launcher.runner", "deepspeed.launcher.launch")
 # How a worker's command line begins once the interpreter's options are gone: (kind, prefix of its value, reason).
 WORKERS = (
     ("command", "from multiprocessing.resource_tracker import", "resource-tracker"),
@@ -150,45 +145,39 @@ def decide(argv: "Sequence[str]", environ: "Mapping[str, str]") -> "tuple[str, s
     return "program", "single"
 
 
-def trusted_plan(run: str, nonce: str) -> bool:
-    """Whether ``run`` is a private folder of ours with a plan that carries ``nonce``."""
+def trusted_plan(run: str, nonce: str) -> bytes:
+    """The plan of ``run`` if that is a private folder of ours and the plan carries ``nonce``; else nothing."""
     if not run or len(nonce) < 32 or not hasattr(os, "geteuid"):
-        return False
+        return b""
     try:
         folder = os.lstat(run)
         if not stat.S_ISDIR(folder.st_mode) or folder.st_uid != os.geteuid() or folder.st_mode & 0o077:
-            return False
+            return b""
         descriptor = os.open(os.path.join(run, PLAN_NAME), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
-        return False
+        return b""
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_size > PLAN_LIMIT_BYTES:
-            return False
+            return b""
         data = b""
         while len(data) < status.st_size:
             part = os.read(descriptor, 1 << 20)
             if not part:
-                return False  # shrank meanwhile
+                return b""  # shrank meanwhile
             data += part
     except OSError:
-        return False
+        return b""
     finally:
         os.close(descriptor)
     # The launcher writes the nonce in just this form; reading JSON would import a module too early.
-    return b'"nonce":"%s"' % nonce.encode() in data
+    return data if b'"nonce":"%s"' % nonce.encode() in data else b""
 
 
 def write_record(run: str, facts: "dict[str, object]") -> bool:
-    """Tell the launcher about this process, in a file of its own.
+    """Tell the launcher about this process, in a file of its own below ``run``; returns whether it could be written.
 
-    Args:
-        run: The run folder.
-        facts: Plain values; written as an ASCII Python literal, which needs no module. Later files of a process add to
-            earlier ones.
-
-    Returns:
-        Whether it could be written.
+    ``facts`` are plain values, written as an ASCII Python literal, which needs no module. Later files of a process add to earlier ones.
     """
     name = f"{os.getpid()}-{os.urandom(4).hex()}.txt"
     try:
@@ -208,6 +197,24 @@ def without_folder(value: str, folder: str) -> "str | None":
     if folder in entries:
         entries.remove(folder)
     return os.pathsep.join(entries) if entries else None
+
+
+def without_shim(environ: "MutableMapping[str, str]") -> str:
+    """Take our part off LD_PRELOAD: this process has it, or is no rank; compilers and workers must not load it.
+
+    Returns:
+        Path of the shim that this process began with, "" if it did not.
+    """
+    shim = environ.pop(ENV_SHIM, "")
+    preload = environ.get("LD_PRELOAD", "")
+    if not shim or shim not in preload:
+        return ""
+    kept = [part for part in preload.replace(" ", ":").split(":") if part and part != shim]
+    if kept:
+        environ["LD_PRELOAD"] = ":".join(kept)
+    else:
+        del environ["LD_PRELOAD"]
+    return shim
 
 
 class TorchWatch:
@@ -295,6 +302,19 @@ def _load_opguard(folder: str) -> None:
         raise ImportError(f"the program has imported another opguard_core, from {known.__file__}")
 
 
+def rewrite_early(folder: str, run: str, kind: str, value: str) -> str:
+    """Have calls of the main program rewritten, and of what it imports before torch; returns why not, "" if they are."""
+    before = set(sys.modules)
+    try:
+        _load_opguard(folder)
+        from opguard_core.instrument import early
+
+        early.install(run, kind, value, before)
+    except Exception as error:  # noqa: BLE001 - the edge of the tool: the program goes on as it is, the hook comes with torch
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
 def begin(folder: str, run: str, role: str, facts: "dict[str, object]") -> None:
     """Start what this role asks for, torch being there."""
     if os.getpid() != facts["pid"]:  # forked before torch was imported
@@ -336,13 +356,14 @@ def activate(folder: str) -> None:
         sys.path.remove(folder)
     sys.path_importer_cache.pop(folder, None)
     run = os.environ.get(ENV_RUN, "")
-    trusted = sys.version_info >= (3, 10) and trusted_plan(run, os.environ.get(ENV_NONCE, ""))
+    trusted = trusted_plan(run, os.environ.get(ENV_NONCE, "")) if sys.version_info >= (3, 10) else b""
     role, reason = decide(sys.orig_argv, os.environ) if trusted else ("left", "")
     if trusted:
         kind, value, _ = command_line(sys.orig_argv)
         facts = {"pid": os.getpid(), "ppid": os.getppid(), "argv0": value if kind in ("script", "module") else "-" + kind[0], "role": role}
         facts.update(reason=reason, state="started", python=sys.version.split()[0], executable=sys.executable)
         write_record(run, facts)
+    shim = without_shim(os.environ) if role != "agent" else ""
     if role == "left":
         kept = without_folder(os.environ.get("PYTHONPATH", folder), folder)
         if kept is None:
@@ -354,8 +375,11 @@ def activate(folder: str) -> None:
     elif role != "agent":
         ancestor = os.environ.get(ENV_INSIDE, "")
         os.environ[ENV_INSIDE] = f"{'program' if role == 'program' else 'rank'}:{os.getpid()}"
+        facts["shim"] = shim
         facts["ancestor"] = int(ancestor.partition(":")[2] or 0)  # pid
         facts["declared"] = declared_rank(os.environ) if role == "rank" else None
+        if b'"callsites":["' in trusted:  # inside a text the quotation marks would be escaped
+            facts["no_early_callsites"] = rewrite_early(folder, run, kind, value)
         watch = TorchWatch(lambda: begin(folder, run, role, facts))
         if "torch" in sys.modules:  # a .pth file was faster
             watch.torch_arrived()

@@ -1,0 +1,224 @@
+// What Python sees of the outbox: the attributes and methods of outbox.py's classes, so that markers, state and the slow path use
+// it as they use that; and the writer's side, trace/batch.ColumnSource.
+#pragma once
+
+#include <pybind11/functional.h>
+#include <pybind11/stl.h>
+
+#include "drain.h"
+#include "outbox.h"
+
+namespace opguard {
+namespace outbox_python {
+
+namespace py = pybind11;
+
+// A callback that takes the GIL and never throws: it belongs to nobody's call.
+inline std::function<void()> callback(py::object function) {
+  auto held = std::make_shared<Held>(std::move(function));
+  return [held] {
+    py::gil_scoped_acquire gil;
+    if (PyObject* answer = PyObject_CallNoArgs(held->get().ptr())) Py_DECREF(answer);
+    else PyErr_WriteUnraisable(held->get().ptr());
+  };
+}
+
+inline bool is_promise(py::handle row) {
+  return PyTuple_Check(row.ptr()) && PyTuple_GET_SIZE(row.ptr()) == 19 && !PyLong_Check(PyTuple_GET_ITEM(row.ptr(), 13));
+}
+
+// The row of a slot whose `mix64` is a promise, with a cell in the promise's place.
+inline SlotRow promised_slot(Texts& texts, py::handle row, uint64_t seq) {
+  py::tuple plain(19);
+  for (Py_ssize_t at = 0; at < 19; ++at) plain[static_cast<size_t>(at)] = py::reinterpret_borrow<py::object>(PyTuple_GET_ITEM(row.ptr(), at));
+  for (size_t at : {13, 14, 15, 16}) plain[at] = py::int_(0);
+  plain[17] = py::bool_(false);
+  SlotRow slot = slot_of(texts, plain, seq);
+  slot.content.cell = c10::make_intrusive<Cell>(seq, slot.nbytes, slot.name != EMPTY_TEXT);
+  return slot;
+}
+
+inline void close(Outbox& outbox, const EntryRef& entry, py::handle event, py::handle slots) {
+  EventRow row;
+  SlotRows rows;
+  std::vector<Promised> promised;
+  std::string error;
+  try {
+    row = event_of(outbox.texts(), event);
+    if (row.seq != entry->seq) throw py::value_error("an event carries the seq of another");
+    for (py::handle slot : py::reinterpret_borrow<py::iterable>(slots)) {
+      if (is_promise(slot)) {
+        promised.push_back({entry, rows.size(), std::make_shared<Held>(py::reinterpret_borrow<py::object>(PyTuple_GET_ITEM(slot.ptr(), 13)))});
+        rows.push_back(promised_slot(outbox.texts(), slot, entry->seq));
+      } else {
+        rows.push_back(slot_of(outbox.texts(), slot, entry->seq));
+      }
+    }
+  } catch (const std::exception& failure) {
+    // As the row path has it: what does not fit its columns is lost alone, and counted.
+    error = failure.what();
+    if (error.empty()) error = "a value does not fit its column";
+  }
+  py::gil_scoped_release released;
+  if (!error.empty()) return outbox.lose(entry, Loss::encode, "ValueError: " + error);
+  outbox.close(entry, std::move(row), std::move(rows));
+  if (!promised.empty()) outbox.promise(std::move(promised));  // after: they are found by the slots they belong to
+}
+
+inline py::list finish(Outbox& outbox, const py::object& unfinished) {
+  std::vector<EntryRef> left;
+  {
+    py::gil_scoped_release released;
+    left = outbox.finish([&](const EntryRef& entry) {
+      py::gil_scoped_acquire gil;
+      try {
+        return event_of(outbox.texts(), unfinished(entry));
+      } catch (py::error_already_set& failure) {
+        throw std::runtime_error(failure.what());
+      }
+    });
+  }
+  py::list answer;
+  for (const EntryRef& entry : left) {
+    bool names_state = entry->names_state;
+    if (entry->gathered) {
+      // Its operator may still be adding to them.
+      for (py::handle slot : py::tuple(py::reinterpret_borrow<py::object>(entry->gathered->get()))) {
+        names_state = names_state || py::cast<bool>(py::bool_(slot.attr("name")));
+      }
+    }
+    answer.append(py::make_tuple(entry, names_state));
+  }
+  return answer;
+}
+
+// Digests from the tuple `fingerprint.digest.Digests`. With the GIL.
+inline Digests digests_of(py::handle tuple) {
+  return {tuple.attr("mix64").cast<uint64_t>(), tuple.attr("value64").cast<uint64_t>(), tuple.attr("bag64").cast<uint64_t>(),
+          tuple.attr("xor32").cast<uint32_t>(), tuple.attr("trivial").cast<bool>(),      tuple.attr("nbytes").cast<uint64_t>()};
+}
+
+// Whether every event has its digests: waits for devices, until nothing has arrived for so long; then gives the rest up.
+inline bool wait_for_digests(Outbox& outbox, double patience_s) {
+  auto last = std::chrono::steady_clock::now();
+  size_t before = SIZE_MAX;
+  while (true) {
+    outbox.look_at_promises();
+    py::gil_scoped_release released;
+    const size_t left = outbox.look_for_digests();
+    if (left == 0) return true;
+    const auto now = std::chrono::steady_clock::now();
+    if (left != before) last = now;
+    before = left;
+    if (std::chrono::duration<double>(now - last).count() > patience_s) {
+      outbox.give_up();
+      return false;
+    }
+  }
+}
+
+}  // namespace outbox_python
+
+inline size_t Outbox::look_at_promises() {
+  namespace py = pybind11;
+  if (num_promised() == 0) return 0;
+  if (collect) py::reinterpret_borrow<py::object>(collect->get())();
+  std::vector<Promised> open;
+  {
+    std::lock_guard<std::mutex> lock(sync_->mutex);
+    open.swap(promised_);
+  }
+  std::vector<Promised> left;
+  for (Promised& one : open) {
+    const py::object found = py::reinterpret_borrow<py::object>(one.promise->get()).attr("look")();
+    if (found.is_none()) {
+      left.push_back(std::move(one));
+      continue;
+    }
+    std::unique_lock<std::mutex> lock(sync_->mutex, std::defer_lock);
+    const bool kept = py::hasattr(found, "mix64"), lost = !kept && py::hasattr(found, "reason");
+    const Digests digests = kept ? outbox_python::digests_of(found) : Digests{};
+    const py::object time = kept ? py::object(one.promise->get().attr("t_device_ns")) : py::object(py::none());
+    const uint64_t t_device_ns = time.is_none() ? 0 : time.cast<uint64_t>();
+    lock.lock();
+    Content* content = one.entry && one.slot < one.entry->slots.size() ? &one.entry->slots[one.slot].content : nullptr;
+    const CellRef cell = one.cell ? one.cell : content != nullptr ? content->cell : CellRef{};
+    if (!cell) continue;
+    if (lost) {
+      cell->lose();
+    } else {
+      if (!kept && content != nullptr) content->unless = cell;  // nothing to record: a difference from itself
+      cell->keep(digests, t_device_ns);
+    }
+  }
+  std::lock_guard<std::mutex> lock(sync_->mutex);
+  for (Promised& one : left) promised_.push_back(std::move(one));
+  num_promised_.store(promised_.size());
+  return promised_.size();
+}
+
+inline void Outbox::bind(pybind11::module_& module) {
+  namespace py = pybind11;
+  py::class_<Entry, EntryRef>(module, "Entry")
+      .def_readonly("seq", &Entry::seq)
+      .def_property_readonly("operator", [](const Entry& self) { return self.outbox->texts().operator_.text(self.operator_); })
+      .def_property_readonly("lane", [](const Entry& self) { return self.lane; })
+      // Not None once complete.
+      .def_property_readonly("event", [](const Entry& self) -> py::object { return self.closed ? py::object(py::bool_(true)) : py::none(); })
+      .def_property("slots", [](const Entry& self) -> py::object {
+            return self.gathered ? py::reinterpret_borrow<py::object>(self.gathered->get()) : py::object(py::tuple());
+          },
+          [](Entry& self, py::object rows) { self.gathered = std::make_shared<Held>(std::move(rows)); })
+      .def_property("unblock", [](const Entry& self) -> py::object {
+            return self.unblock ? py::cpp_function(self.unblock) : py::object(py::none());
+          },
+          [](const EntryRef& self, py::object function) {
+            std::function<void()> made;
+            if (!function.is_none()) made = outbox_python::callback(std::move(function));
+            self->outbox->set_unblock(self, std::move(made));
+          });
+  py::class_<Outbox, std::shared_ptr<Outbox>>(module, "Outbox")
+      .def(py::init<std::shared_ptr<Texts>, int64_t, bool>(), py::arg("texts"), py::arg("budget_bytes") = int64_t{64} << 20,
+           py::arg("wait_when_full") = true)
+      .def("open", [](Outbox& self, const py::str& name, std::shared_ptr<Lane> lane) {
+            return self.open(self.texts().operator_.code(utf8(name)), std::move(lane));
+          },
+          py::arg("operator") = "opguard.unfinished", py::arg("lane") = py::none(), py::keep_alive<0, 1>())
+      .def("close", &outbox_python::close, py::arg("entry"), py::arg("event"), py::arg("slots"))
+      .def("settle", [](Outbox& self) { py::gil_scoped_release released; self.settle(); })
+      .def("finish", &outbox_python::finish, py::arg("unfinished"))
+      .def_property_readonly("next_seq", &Outbox::next_seq)
+      .def_property_readonly("oldest_open", &Outbox::oldest_open)
+      .def_property_readonly("num_late", &Outbox::num_late)
+      .def_property_readonly("texts", &Outbox::shared_texts)
+      // What `RankContext.abandon_in_child` sets.
+      .def_property("_lock", [](const Outbox&) { return py::none(); }, [](Outbox& self, const py::object&) { self.abandon_in_child(); })
+      .def("take_lost_slots", &Outbox::take_lost_slots)
+      .def_property_readonly("num_undeclared_writes", &Outbox::num_undeclared_writes)
+      .def("wait_for_digests", &outbox_python::wait_for_digests, py::arg("patience_s"))
+      .def("collect_with", [](Outbox& self, py::object call) { self.collect = std::make_shared<Held>(std::move(call)); }, py::arg("call"))
+      // trace/batch.ColumnSource
+      .def("attach", &Outbox::attach)
+      .def("wait", [](Outbox& self, std::optional<double> timeout_s) {
+            py::gil_scoped_release released;
+            self.wait(timeout_s.value_or(-1.0));
+          },
+          py::arg("timeout_s"))
+      .def("wake", &Outbox::wake)
+      .def("drain", [](Outbox& self, size_t max_events) {
+            self.look_at_promises();
+            return drain_to_python(self, max_events);
+          },
+          py::arg("max_events"))
+      .def("release", &Outbox::release, py::arg("num_bytes"))
+      .def_property_readonly("pressed", &Outbox::pressed)
+      .def("take_window_ended", &Outbox::take_window_ended)
+      .def("committed", &Outbox::committed)
+      .def_property_readonly("num_on_the_way", &Outbox::num_on_the_way)
+      .def_property_readonly("held_bytes", &Outbox::held_bytes)
+      .def("give_up", &Outbox::give_up)
+      .def("shut", &Outbox::shut)
+      .def("abandon_in_child", &Outbox::abandon_in_child);
+}
+
+}  // namespace opguard

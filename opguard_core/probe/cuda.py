@@ -1,0 +1,339 @@
+"""Digests of CUDA tensors by the compiled kernels: one launch per operator on its own stream, results by a background thread.
+
+    Deliveries.ask_all -> Launcher.submit -> cuda/launch.c -> kernel -> ring on the device -> copier thread (C) -> Launcher.take
+
+Nothing here waits for a device on the training's thread. Sits behind ``promise.Backend``; ``backends`` falls back to torch operations
+where ``prober`` answers with a reason. It cannot see whether memory has been written, nor when a CUDA graph is gone: a captured launch
+keeps its few bytes of device memory until the process ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from opguard_core import builds
+from opguard_core.fingerprint.digest import Digests
+from opguard_core.fingerprint.dtypes import FLOAT8, ElementType, Widening
+from opguard_core.probe import cuda_kernels, ending, launch_recipe
+from opguard_core.probe.cuda_kernels import NO_ELEMENTS, NO_VALUE64, REGIONS_SHIFT, STATISTICS
+from opguard_core.probe.kinds import Unreadable
+from opguard_core.probe.promise import LOST, Layout, Record, View
+from opguard_core.probe.python_launch import PythonLaunch
+
+__all__ = ["NO_ELEMENTS", "NO_VALUE64", "REGIONS_SHIFT", "STATISTICS", "Delivered", "Launcher", "Statistics", "prober"]
+
+RING_RECORDS = 1 << 17
+CLOSE_S = 10.0
+CAPTURED_BYTES = 16 << 20  # some 80,000 captured launches of one tensor
+MAX_DIMS = 24
+_TRIVIAL, _HAS_STATISTICS, _LOST = 1, 2, 4  # flags of a record
+_FLOAT8, _F64, _I64 = 10, 15, 16  # widenings that probe_api.h has beyond ``Widening``
+_FLOAT8_FORMATS = tuple(FLOAT8)
+_TAKE = 1 << 16
+_MASK32 = (1 << 32) - 1
+
+
+class Statistics(NamedTuple):
+    """What the same pass counted: NaN and infinite elements, and max |x| over what is not NaN (as a float32)."""
+
+    nan_count: int
+    inf_count: int
+    max_abs: float
+
+
+class Delivered(NamedTuple):
+    """One record.
+
+    Attributes:
+        ticket: As ``submit`` gave it.
+        occurrence: 0, then 1, 2, ... for further replays of the CUDA graph that holds the launch.
+        digests: None if lost.
+        t_device_ns: The device's ``%globaltimer``.
+        lost: It will not come.
+        statistics: None unless asked for.
+        region: 0 for the whole tensor, else 1 to 64.
+    """
+
+    ticket: int
+    occurrence: int
+    digests: Digests | None
+    t_device_ns: int
+    lost: bool
+    statistics: Statistics | None
+    region: int
+
+
+class _ViewForm(ctypes.Structure):
+    """``og_view`` of probe_api.h."""
+
+    _fields_ = (
+        ("data", ctypes.c_uint64),
+        ("numel", ctypes.c_int64),
+        ("widening", ctypes.c_int32),
+        ("item_bytes", ctypes.c_int32),
+        ("component_bytes", ctypes.c_int32),
+        ("num_dims", ctypes.c_int32),
+        ("flip", ctypes.c_uint64 * 2),
+        ("sizes", ctypes.c_int64 * MAX_DIMS),
+        ("strides", ctypes.c_int64 * MAX_DIMS),
+    )
+
+
+class Launcher:
+    """The C launch path as a backend of promises. Safe from any thread.
+
+    Args:
+        module: The built extension, or ``PythonLaunch``; its driver loaded.
+        kernels: Answers with the kernels' handles for a device and the flags of a submit, in the order of ``KERNELS``.
+        flags: Of every submit of this object's.
+        ring_records: Of each device's ring, a power of two.
+        captured_bytes: Device memory for launches inside CUDA graphs, per device.
+        reason: Why launches come from Python; "" if from C.
+
+    Raises (from ``submit``): nothing; what cannot be launched is `Unreadable`.
+    """
+
+    name = "cuda"
+
+    def __init__(
+        self,
+        module: Any,
+        kernels: Callable[[int, int], Sequence[int] | Unreadable],
+        *,
+        flags: int = 0,
+        ring_records: int = RING_RECORDS,
+        captured_bytes: int = CAPTURED_BYTES,
+        reason: str = "",
+    ) -> None:
+        self.reason = reason
+        self.flags, self._variant = flags, cuda_kernels.variant_of(flags)
+        self._module, self._kernels = module, kernels
+        self._sizes = (ring_records, captured_bytes)
+        self._opened: dict[tuple[int, str], Unreadable | None] = {}
+        self._ready: set[int] = set()  # devices that were opened for our own flags
+        regions = flags >> REGIONS_SHIFT & 255
+        self._last_region = regions if regions > 1 else 0
+        self._opening = threading.RLock()
+        self._nbytes: dict[int, int] = {}
+        self._early: list[tuple[Any, ...]] = []  # delivered before `submit` had come back to note their sizes
+        self._submit, self._take = module.submit, module.take
+
+    @property
+    def api(self) -> Any:
+        """The capsule ``og_probe_api`` for C and C++ callers, None if launches come from Python; see ``open_device``."""
+        return self._module.api
+
+    def open_device(self, device: int, flags: int | None = None) -> Unreadable | None:
+        """Take our memory on a device, start its copier, load the kernels that ``flags`` need; None if that worked, now or before.
+
+        Args:
+            device: Index.
+            flags: Of submits to come through ``api``; this object's own by default.
+
+        Cost: once per device: loading (on a new machine compiling) the kernels, one allocation of about 30 MiB, a stream, a thread.
+        """
+        flags = self.flags if flags is None else flags
+        key = device, cuda_kernels.variant_of(flags)
+        with self._opening:
+            if key not in self._opened:
+                self._opened[key] = self._open(device, flags)
+            return self._opened[key]
+
+    def submit(self, views: Sequence[View]) -> list[int | Unreadable]:
+        """As `Backend.submit`: one launch for up to 64 consecutive views of one device and stream.
+
+        Cost: some microseconds, without the GIL for the launch itself; no allocation on the device, no wait for it.
+        """
+        if len(views) == 1 and views[0].device in self._ready:
+            return self._submit_one(views[0])
+        answers: list[int | Unreadable] = []
+        start = 0
+        while start < len(views):
+            device, stream = views[start].device, views[start].stream
+            end = start + 1
+            while end < len(views) and views[end].device == device and views[end].stream == stream:
+                end += 1
+            answers += self._submit_group(device, stream, views[start:end])
+            start = end
+        return answers
+
+    def take(self) -> list[Record]:
+        """As `Backend.take`; of a launch that is replayed with its CUDA graph only the first time."""
+        return [
+            Record(one.ticket, Unreadable(LOST) if one.digests is None else one.digests, one.t_device_ns or None)
+            for one in self.take_all()
+            if one.occurrence == 0 and one.region <= 1
+        ]
+
+    def take_all(self) -> list[Delivered]:
+        """Every record that has come since the last call: all replays, all regions; never waits. One caller at a time."""
+        rows, self._early = self._early, []
+        return [one for row in rows + self._take(_TAKE) if (one := self._read(row)) is not None]
+
+    def wait(self, ticket: int, timeout_s: float) -> None:
+        """As `Backend.wait`."""
+        self._module.wait(ticket, int(timeout_s * 1e9))
+
+    def report(self) -> dict[str, Any]:
+        """As `Backend.report`: sums over the devices that were opened."""
+        totals: dict[str, Any] = {"device_bytes": 0, "pinned_bytes": 0}
+        failed: list[str] = []
+        failed += sorted({problem.reason for problem in self._opened.values() if problem is not None})
+        for device in sorted({device for (device, _), problem in self._opened.items() if problem is None}):
+            for name, value in self._module.report(device).items():
+                if name == "failed":
+                    failed += [value] if value else []
+                elif name in ("tickets", "delivered", "lost", "replays_lost", "ring_records"):  # of all devices, or alike
+                    totals[name] = value
+                else:
+                    totals[name] = totals.get(name, 0) + value
+        return {**totals, "failed": failed, **({"reason": self.reason} if self.reason else {})}
+
+    def close(self, patience_s: float = CLOSE_S) -> None:
+        """Wait for what is on its way, then end the copiers. The device memory stays, for graphs that may still be replayed.
+
+        Args:
+            patience_s: What is outstanding is given up after so long without any delivery; ``report()["failed"]`` says how much is lost.
+        """
+        self._module.close(int(patience_s * 1e9))
+
+    def _open(self, device: int, flags: int) -> Unreadable | None:
+        handles = self._kernels(device, flags)
+        if isinstance(handles, Unreadable):
+            return handles
+        try:
+            self._module.open(device, tuple(handles), *self._sizes)
+        except (RuntimeError, ValueError) as error:
+            return Unreadable(str(error))
+        if cuda_kernels.variant_of(flags) == self._variant:
+            self._ready.add(device)
+        return None
+
+    def _submit_group(self, device: int, stream: int, views: Sequence[View]) -> Sequence[int | Unreadable]:
+        key = device, self._variant
+        problem = self._opened[key] if key in self._opened else self.open_device(device)
+        if problem is not None:
+            return [problem] * len(views)
+        pairs = tuple([(view.address, view.layout.prepared or _prepare(view.layout)) for view in views])
+        if not all(pair[1] for pair in pairs):
+            return self._submit_readable(device, stream, views)
+        first = self._submit(device, stream, pairs, self.flags)
+        if not first:
+            return [Unreadable(self._module.last_error())] * len(views)
+        tickets = range(first, first + len(views))
+        for ticket, view in zip(tickets, views, strict=True):
+            self._nbytes[ticket] = view.layout.nbytes
+        return tickets
+
+    def _submit_one(self, view: View) -> list[int | Unreadable]:
+        """The usual case, by the shortest way."""
+        form = view.layout.prepared or _prepare(view.layout)
+        if not form:
+            return self._submit_readable(view.device, view.stream, (view,))
+        first = self._submit(view.device, view.stream, ((view.address, form),), self.flags)
+        if not first:
+            return [Unreadable(self._module.last_error())]
+        self._nbytes[first] = view.layout.nbytes
+        return [first]
+
+    def _submit_readable(self, device: int, stream: int, views: Sequence[View]) -> list[int | Unreadable]:
+        answers: list[int | Unreadable] = []
+        for view in views:
+            if view.layout.prepared:
+                answers += self._submit_group(device, stream, (view,))
+            else:
+                answers.append(Unreadable(f"more than {MAX_DIMS} dimensions that cannot be joined"))
+        return answers
+
+    def _read(self, row: tuple[Any, ...]) -> Delivered | None:
+        ticket, occurrence, mix64, value64, bag64, xor64, t_device_ns, nan_count, inf_count, max_abs, flags, region, is_captured = row
+        more = is_captured or (region < self._last_region and not flags & _LOST)
+        nbytes = self._nbytes.get(ticket) if more else self._nbytes.pop(ticket, None)
+        if nbytes is None:
+            self._early.append(row)
+            return None
+        if flags & _LOST:
+            return Delivered(ticket, occurrence, None, t_device_ns, True, None, region)
+        digests = Digests(mix64, value64, bag64, (xor64 ^ (xor64 >> 32)) & _MASK32, bool(flags & _TRIVIAL), nbytes)
+        statistics = Statistics(nan_count, inf_count, max_abs) if flags & _HAS_STATISTICS else None
+        return Delivered(ticket, occurrence, digests, t_device_ns, False, statistics, region)
+
+
+_prober: Launcher | Unreadable | None = None
+_making = threading.RLock()
+
+
+def prober() -> Launcher | Unreadable:
+    """The process's launch path, or why there is none. Without a compiler launches come from Python (``Launcher.reason``).
+
+    Cost: the first call builds the extension if no launcher did so before; no device is touched until a tensor of it is met.
+    """
+    global _prober
+    with _making:
+        if _prober is None:
+            _prober = _make()
+        return _prober
+
+
+def load(path: Path) -> Any:
+    """Import the extension of a built file: an ``open_with`` of ``builds.obtain``. Its driver is not loaded yet.
+
+    Raises:
+        OSError: It is of another version.
+        ImportError: It cannot be imported.
+    """
+    module = builds.load_extension(launch_recipe.MODULE, path)
+    if module.VIEW_BYTES != ctypes.sizeof(_ViewForm) or module.KERNELS != cuda_kernels.KERNELS:
+        raise OSError(f"{path} lays its views out differently from this version")
+    return module
+
+
+def _make() -> Launcher | Unreadable:
+    try:
+        ctypes.CDLL(launch_recipe.driver_path())
+    except OSError as error:  # nothing to build for
+        return Unreadable(f"no CUDA driver: {error}")
+    recipe = launch_recipe.recipe()
+    built = recipe if isinstance(recipe, builds.NotBuilt) else builds.obtain(recipe, load)
+    module: Any = PythonLaunch() if isinstance(built, builds.NotBuilt) else built.opened
+    try:
+        module.load(launch_recipe.driver_path())
+    except OSError as error:
+        return Unreadable(str(error))
+    launcher = Launcher(module, _handles, reason=f"launched from Python: {built.reason}" if isinstance(built, builds.NotBuilt) else "")
+    # By then every capture has taken what it waits for: nobody is left who would take what this waits for.
+    ending.close_last(partial(launcher.close, 0.0))
+    return launcher
+
+
+def _handles(device: int, flags: int) -> Sequence[int] | Unreadable:
+    found = cuda_kernels.kernels(device, cuda_kernels.variant_of(flags))
+    return found if isinstance(found, Unreadable) else found.handles
+
+
+def _prepare(layout: Layout) -> bytes:
+    """The view of a layout but for its address, kept with it; empty if it has too many dimensions."""
+    element, num_dims = layout.element, len(layout.lengths)
+    if num_dims > MAX_DIMS:
+        layout.prepared = b""
+        return b""
+    form = _ViewForm(0, layout.numel, _widening(element), element.item_bytes, element.component_bytes, num_dims)
+    form.flip[0], form.flip[1] = layout.flip
+    for place, (length, step) in enumerate(zip(layout.lengths, layout.steps, strict=True)):
+        form.sizes[place], form.strides[place] = length, step * element.item_bytes
+    layout.prepared = bytes(form)
+    return layout.prepared
+
+
+def _widening(element: ElementType) -> int:
+    """As probe_api.h numbers it."""
+    if element.widening == Widening.TABLE8:
+        return _FLOAT8 + _FLOAT8_FORMATS.index(element.name)
+    if element.widening == Widening.B64 and element.name in ("float64", "complex128"):
+        return _F64
+    return _I64 if element.name == "int64" else int(element.widening)
