@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 import secrets
 import time
+from datetime import datetime, timezone
 from pathlib import Path
 
 from opguard_harness.errors import SystemRefused
 
 GRACE_S = 10.0  # between SIGTERM and SIGKILL of a training's processes
+HEARTBEAT_S = 5.0  # a job that nobody can ask gives a sign of life this often
 MIN_FREE_BYTES = 256 * 1024 * 1024  # a comparison is refused below this much room for its traces
 ANSWER_LIMIT_CHARS = 40_000  # hard cap on what one tool call returns
 DEFAULT_ARGV = ("python", "train.py")
@@ -56,6 +58,11 @@ def private_dir(path: Path) -> Path:
 def fresh_name(stem: str) -> str:
     """A name that sorts by time and does not collide: ``20260102-030405-stem-1a2b3c``."""
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{stem}-{secrets.token_hex(3)}"
+
+
+def now() -> str:
+    """The time, in UTC, so that texts sort by it."""
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _base(variable: str, below_home: str) -> Path:

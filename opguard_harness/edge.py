@@ -18,11 +18,12 @@ from types import FrameType
 from typing import TextIO
 
 from opguard_core.errors import Interrupted, OpGuardError
+from opguard_harness.answer.failures import as_opguard_error, of_a_call
 from opguard_harness.answer.plain import dumps
 from opguard_harness.answer.schema import error_answer
 from opguard_harness.cli.outcome import Outcome
 from opguard_harness.config import private_dir, state_dir
-from opguard_harness.errors import AnswerUndelivered, Internal, SystemRefused, UsageError
+from opguard_harness.errors import AnswerUndelivered, Internal
 from opguard_harness.report.escape import terminal
 
 EXIT_OK = 0
@@ -40,7 +41,7 @@ def run(words: Sequence[str], answered: threading.Event) -> int:
         answered: Set before the first byte of an answer is written; whoever finds it set writes none of its own.
     """
     options = words[: words.index("--")] if "--" in words else words
-    wants_json = "--json" in options or "call" in options[:1]
+    is_call = "call" in options[:1]
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # an ASCII terminal must not turn a verdict into an encoding error
             stream.reconfigure(errors="backslashreplace")
@@ -50,7 +51,7 @@ def run(words: Sequence[str], answered: threading.Event) -> int:
 
             return _deliver(dispatch(words), answered)
         except BaseException as error:  # noqa: BLE001 - the tool edge: whatever is raised below must end in 2 or 130
-            return _report(error, answered, wants_json=wants_json)
+            return _report(error, answered, wants_json=is_call or "--json" in options, is_call=is_call)
 
 
 def _deliver(outcome: Outcome, answered: threading.Event) -> int:
@@ -63,8 +64,10 @@ def _deliver(outcome: Outcome, answered: threading.Event) -> int:
     return EXIT_OK if outcome.verdict is None else EXIT_OF_VERDICT[outcome.verdict]
 
 
-def _report(error: BaseException, answered: threading.Event, *, wants_json: bool) -> int:
+def _report(error: BaseException, answered: threading.Event, *, wants_json: bool, is_call: bool) -> int:
     """Say what went wrong, on standard error and as the one JSON object, and return 2 or 130.
+
+    The object of a failed `call` is the one that the MCP server gives.
 
     What stopped an answer half-way, or came when it was out, is said on standard error only.
     """
@@ -76,54 +79,20 @@ def _report(error: BaseException, answered: threading.Event, *, wants_json: bool
     except AnswerUndelivered:
         code = max(code, EXIT_ERROR)
     if wants_json and not answered.is_set():
+        answer = _failed_call(error) if is_call else error_answer(known.as_dict())
         answered.set()
         try:
-            _write(sys.stdout, dumps(error_answer(known.as_dict())) + "\n")
+            _write(sys.stdout, dumps(answer) + "\n")
         except AnswerUndelivered:
             code = max(code, EXIT_ERROR)
     return code
 
 
-def as_opguard_error(error: BaseException) -> OpGuardError:
-    """The error to show for any exception.
+def _failed_call(error: BaseException) -> dict[str, object]:
+    """The result of a failed `call`; the modules below it may be what is broken, so they are imported only for one."""
+    from opguard_harness.invoke import error_result
 
-    Groups (from task groups) stand for the most telling member: an interrupt, else an error of ours, else the first.
-    """
-    found = list(_leaves(error))
-    for leaf in found:
-        if isinstance(leaf, (KeyboardInterrupt, Interrupted)) or type(leaf).__name__ == "Abort":
-            return Interrupted("Interrupted; the children were ended and unfinished results removed.", hint="Run the command again.")
-    for leaf in found:
-        if isinstance(leaf, OpGuardError):
-            return leaf
-    leaf = found[0]
-    message = getattr(leaf, "format_message", None)
-    if message is not None and hasattr(leaf, "exit_code"):  # a click usage error, whichever package it comes from
-        context = getattr(leaf, "ctx", None)
-        command = getattr(context, "command_path", None) or "opguard-harness"
-        return UsageError(str(message()), hint=f"See `{command} --help`.")
-    if isinstance(leaf, MemoryError):
-        return SystemRefused("Out of memory.", hint="Compare fewer steps with --steps A:B, or use a machine with more memory.")
-    if isinstance(leaf, OSError):
-        where = f": {leaf.filename}" if leaf.filename else ""
-        return SystemRefused(f"{leaf.strerror or type(leaf).__name__}{where}.")
-    return Internal(f"{type(leaf).__name__}: {leaf}{_raised_at(leaf)}.")
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """The exceptions inside a group, or the exception itself."""
-    members = getattr(error, "exceptions", None)
-    if isinstance(members, tuple) and members:
-        for member in members:
-            yield from _leaves(member)
-    else:
-        yield error
-
-
-def _raised_at(error: BaseException) -> str:
-    """`` (file:line)`` of the innermost frame, for messages of internal errors."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return error_result(of_a_call(error))
 
 
 def _keep_traceback(error: BaseException) -> str:

@@ -3,10 +3,46 @@
 from __future__ import annotations
 
 from opguard_harness.errors import UnknownTool
-from opguard_harness.tools import comparisons, environment, filters, preflight, runs, sources
-from opguard_harness.tools.declaration import Tool
+from opguard_harness.interface.declaration import GROUPS, Kind, Tool
+from opguard_harness.tools import (
+    align,
+    cases,
+    compare,
+    comparisons,
+    confirming,
+    contracts,
+    differences,
+    environment,
+    evidence,
+    filters,
+    guarded,
+    jobs,
+    listing,
+    preflight,
+    reports,
+    searching,
+    sources,
+)
 
-TOOLS: tuple[Tool, ...] = (*environment.TOOLS, *preflight.TOOLS, *runs.TOOLS, *comparisons.TOOLS, *filters.TOOLS, *sources.TOOLS)
+TOOLS: tuple[Tool, ...] = (
+    *cases.TOOLS,
+    *environment.TOOLS,
+    *compare.TOOLS,
+    *preflight.TOOLS,
+    *guarded.TOOLS,
+    *align.TOOLS,
+    *jobs.TOOLS,
+    *listing.TOOLS,
+    *contracts.TOOLS,
+    *comparisons.TOOLS,
+    *differences.TOOLS,
+    *confirming.TOOLS,
+    *evidence.TOOLS,
+    *filters.TOOLS,
+    *sources.TOOLS,
+    *searching.TOOLS,
+    *reports.TOOLS,
+)
 
 
 def find(name: str) -> Tool:
@@ -26,12 +62,21 @@ def find(name: str) -> Tool:
 
 
 def markdown_table() -> str:
-    """The README's table of tools."""
-    rows = ["| tool | what it does | changes | arguments |", "|---|---|---|---|"]
-    for tool in TOOLS:
-        properties = tool.describe()["arguments"]["properties"]
-        required = tool.describe()["arguments"].get("required", [])
-        arguments = ", ".join(f"`{name}`" if name in required else f"`{name}`?" for name in properties) or "none"
-        changes = "nothing" if tool.read_only else "runs your program" if tool.destructive else "writes results"
-        rows.append(f"| `{tool.name}` | {tool.headline} | {changes} | {arguments} |")
+    """The README's table of tools: by group, with the arguments that have to be given."""
+    from opguard_harness.interface.schemas import schema_of
+
+    rows = ["| group | tool | what it does | changes | needs |", "|---|---|---|---|---|"]
+    for tool in sorted(TOOLS, key=lambda tool: GROUPS.index(tool.group)):
+        needs = ", ".join(f"`{name}`" for name in schema_of(tool.arguments).get("required", []))
+        job = ", as a job" if tool.kind is Kind.JOB else ""
+        rows.append(f"| {tool.group} | `{tool.name}` | {tool.headline} | {_changes(tool)}{job} | {needs} |")
     return "\n".join(rows)
+
+
+def _changes(tool: Tool) -> str:
+    """What a call may change, in the words of the README."""
+    if tool.read_only:
+        return "nothing"
+    if tool.open_world:
+        return "runs your program"
+    return "ends your program" if tool.destructive else "writes results"

@@ -19,13 +19,3 @@ def shipped_folder(name: str) -> Path:
         if folder.is_dir():
             return folder
     raise DependencyMissing(f"This installation has no {name} folder.", hint="Install opguard-mcp again.")
-
-
-def prompt_topics() -> list[str]:
-    """Names of the texts in prompts/."""
-    return sorted(path.stem for path in shipped_folder("prompts").glob("*.md"))
-
-
-def prompt_text(topic: str) -> str:
-    """One text."""
-    return (shipped_folder("prompts") / f"{topic}.md").read_text("utf-8")

@@ -1,4 +1,4 @@
-"""The documented shape of ``compare --json``, and the check that every answer passes before it is printed."""
+"""The documented shapes of ``compare --json`` and of ``report.json``, and the check that each passes before anybody sees it."""
 
 from __future__ import annotations
 
@@ -30,6 +30,25 @@ def checked(answer: dict[str, Any]) -> dict[str, Any]:
     if found:
         raise Internal(f"The answer is not the documented object: {'; '.join(found[:5])}.")
     return answer
+
+
+@cache
+def report_schema() -> dict[str, Any]:
+    """The JSON schema of a report, from ``report.schema.json``."""
+    schema: dict[str, Any] = json.loads((resources.files("opguard_harness.answer") / "report.schema.json").read_text("ascii"))
+    return schema
+
+
+def checked_report(report: dict[str, Any]) -> dict[str, Any]:
+    """Return ``report`` if it is the documented object.
+
+    Raises:
+        Internal: It is not.
+    """
+    found = faults(report, report_schema())
+    if found:
+        raise Internal(f"The report is not the documented object: {'; '.join(found[:5])}.")
+    return report
 
 
 def error_answer(error: dict[str, str]) -> dict[str, Any]:

@@ -2,36 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import typer
 from typer.main import get_command
 
-from opguard_harness.cli import call, compare, demo, doctor, filters, help_pages, preflight, tools, trace
+from opguard_harness.cli import (
+    call,
+    compare,
+    demo,
+    doctor,
+    filters,
+    help_pages,
+    install,
+    mcp,
+    pack,
+    preflight,
+    report,
+    repro,
+    timeline,
+    tools,
+    trace,
+)
 from opguard_harness.cli.outcome import Outcome
 
-app = typer.Typer(
-    name="opguard-harness",
-    help="Find the first operator at which two trainings stop being bit-for-bit equal.",
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
-for name, command, text in (
-    ("compare", compare.compare, compare.HELP),
-    ("preflight", preflight.preflight, preflight.HELP),
-    ("doctor", doctor.doctor, doctor.HELP),
-    ("trace", trace.trace, trace.HELP),
-    ("demo", demo.demo, demo.HELP),
-    ("tools", tools.tools, tools.HELP),
-    ("call", call.call, call.HELP),
-    ("explain", help_pages.explain, help_pages.HELP),
-):
-    app.command(name, help=text)(command)
-app.add_typer(filters.app, name="filters", help=filters.HELP)
+_COMMANDS: dict[str, tuple[Callable[..., Outcome], str]] = {
+    "compare": (compare.compare, compare.HELP),
+    "preflight": (preflight.preflight, preflight.HELP),
+    "doctor": (doctor.doctor, doctor.HELP),
+    "trace": (trace.trace, trace.HELP),
+    "timeline": (timeline.timeline, timeline.HELP),
+    "pack": (pack.pack, pack.PACK_HELP),
+    "open": (pack.open_, pack.OPEN_HELP),
+    "report": (report.report, report.HELP),
+    "repro": (repro.repro, repro.HELP),
+    "demo": (demo.demo, demo.HELP),
+    "tools": (tools.tools, tools.HELP),
+    "call": (call.call, call.HELP),
+    "mcp": (mcp.mcp, mcp.HELP),
+    "install": (install.install, install.HELP),
+    "explain": (help_pages.explain, help_pages.HELP),
+}
 
 
-@app.callback(invoke_without_command=True)
 def root(context: typer.Context, version: bool = typer.Option(False, "--version", help="Print the version and stop.")) -> Outcome | None:
     """Print the version, or insist on a command."""
     if version:
@@ -52,12 +65,33 @@ class Answered(Exception):
         self.outcome = outcome
 
 
+def _app(names: Iterable[str]) -> typer.Typer:
+    """The program with these commands."""
+    made = typer.Typer(
+        name="opguard-harness",
+        help="Find the first operator at which two trainings stop being bit-for-bit equal.",
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+    )
+    for name in names:
+        command, text = _COMMANDS[name]
+        made.command(name, help=text)(command)
+    made.callback(invoke_without_command=True)(root)
+    return made
+
+
+app = _app(_COMMANDS)
+app.add_typer(filters.app, name="filters", help=filters.HELP)
+
+
 def dispatch(words: Sequence[str]) -> Outcome:
     """Carry out one command line; usage errors and everything else are raised, nothing exits the process.
 
     The command's own ``main`` is passed by: it turns an interrupt into a return value and a broken pipe into exit code 1.
     """
-    command = get_command(app)
+    first = words[0] if words else ""
+    command = get_command(_app([first]) if first in _COMMANDS else app)  # making all commands takes longer than a short tool
     try:
         with command.make_context("opguard-harness", list(words)) as context:
             result = command.invoke(context)

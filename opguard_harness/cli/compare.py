@@ -7,7 +7,9 @@ from pathlib import Path
 
 import typer
 
+from opguard_core.plan.config import AUTO
 from opguard_harness.answer.plain import dumps
+from opguard_harness.cli import side_options
 from opguard_harness.cli.outcome import Outcome
 
 HELP = """Run the same command in both folders under observation and say where they first differ.
@@ -17,14 +19,15 @@ used) or an existing trace directory. Exit codes: 0 identical, 1 diverged, 3 inc
 
 
 def compare(
-    argv: list[str] = typer.Argument(None, metavar="-- ARGV...", help="Command line of both programs.", show_default=False),
-    reference: str = typer.Option("", help="Folder, script or trace that is right."),
-    suspect: str = typer.Option(..., help="Folder, script or trace in question."),
-    reference_commit: str = typer.Option("", metavar="REV", help="Run this commit of the reference folder's repository."),
-    reference_args: str = typer.Option("", metavar="WORDS", help="Words appended to the reference's command line."),
-    suspect_args: str = typer.Option("", metavar="WORDS", help="Words appended to the suspect's command line."),
-    reference_env: list[str] = typer.Option([], metavar="K=V", help="Variable for the reference; may be repeated."),
-    suspect_env: list[str] = typer.Option([], metavar="K=V", help="Variable for the suspect; may be repeated."),
+    *,
+    argv: side_options.Argv = None,
+    reference: side_options.Reference = "",
+    suspect: side_options.Suspect,
+    reference_commit: side_options.ReferenceCommit = "",
+    reference_args: side_options.ReferenceArgs = "",
+    suspect_args: side_options.SuspectArgs = "",
+    reference_env: side_options.ReferenceEnv = [],
+    suspect_env: side_options.SuspectEnv = [],
     mode: str = typer.Option(
         None,
         metavar="verify|full|trusted|sentinel",
@@ -35,16 +38,27 @@ def compare(
     steps: str = typer.Option("", metavar="A:B", help="Observe these 0-based steps, B not included."),
     narrow: bool = typer.Option(False, "--narrow", help="Replay, in private copies and mode verify, the step that the answer leaves open."),
     deterministic: bool = typer.Option(False, "--deterministic", help="Apply the determinism settings in both programs and record them."),
+    engine: str = typer.Option(
+        AUTO, metavar="auto|native|dispatch", help="Who observes operators, with the same events: native where an NVIDIA card is."
+    ),
+    compiled: str = typer.Option(
+        AUTO,
+        metavar="auto|kernels|probes|eager",
+        help="How regions of torch.compile are observed: as they are, kernel by kernel, where that can be.",
+    ),
+    semantic: side_options.Semantic = [],
+    callsites: side_options.Callsites = [],
     stop_on_contract: bool = typer.Option(
         False, "--stop-on-contract", help="End both as soon as settings that change arithmetic are seen to differ."
     ),
-    python: str = typer.Option("", metavar="PATH", help="Interpreter with torch that runs the programs."),
+    python: side_options.Python = "",
     timeout: float = typer.Option(None, metavar="S", help="Seconds each side may run.", show_default=False),
     out: str = typer.Option("", metavar="DIR", help="Folder for the results: absent or empty, outside both sides."),
     filters: str = typer.Option("", metavar="FILE", help="Apply the benign filters of this file, see `opguard-harness filters`."),
-    as_json: bool = typer.Option(False, "--json", help="Print the answer as one JSON object."),
+    as_json: side_options.AsJson = False,
 ) -> Outcome:
     """Translate options into a request, and the answer into text."""
+    from opguard_core.plan.callsites import parse_callsites
     from opguard_harness.compare import pipeline
     from opguard_harness.compare.planned import capture_under
     from opguard_harness.compare.request import CompareRequest, named_sides, steps_of
@@ -66,10 +80,18 @@ def compare(
         deterministic=deterministic,
         python=Path(python) if python else None,
         timeout_s=timeout,
+        semantic=tuple(semantic),
+        callsites=parse_callsites(callsites),
     )
     request = CompareRequest(
         *sides,
-        capture=replace(capture, stop_on_contract=stop_on_contract),
+        capture=replace(
+            capture,
+            engine=engine,
+            compiled=compiled,
+            stop_on_contract=stop_on_contract,
+            attached=True,
+        ),
         argv=tuple(argv) if argv else None,
         out=Path(out) if out else None,
         narrow=narrow,

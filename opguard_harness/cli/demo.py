@@ -31,7 +31,7 @@ def demo(
         known = [{"example": pair.title, "what": pair.what, "needs": list(pair.needs)} for pair in pairs()]
         width = max(len(str(entry["example"])) for entry in known)
         return Outcome(dumps(known) if as_json else "\n".join(f"{entry['example']:{width}}  {entry['what']}" for entry in known))
-    capture = CaptureRequest(mode=mode, python=Path(python) if python else None)
+    capture = CaptureRequest(mode=mode, python=Path(python) if python else None, attached=True)
     found = demonstrate(find_pair(example), capture, Path(out) if out else None, Progress())
     if as_json:
         return Outcome(dumps(found.answer))

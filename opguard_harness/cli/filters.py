@@ -52,12 +52,14 @@ def add(
 ) -> Outcome:
     """Try one filter, and write it if asked to."""
     from opguard_harness.report.filter_page import preview_page
-    from opguard_harness.tools.filters import AddBenignFilterArguments, add_benign_filter
+    from opguard_harness.tools.filters import AddBenignFilterArguments, outcome, try_filter
 
-    result = add_benign_filter(AddBenignFilterArguments(comparison, list(evidence), slot, reason, author, filters, apply))
+    given = AddBenignFilterArguments(comparison, list(evidence), slot, reason, author, filters=filters, apply=apply)
+    trial = try_filter(given)
+    found = trial.effect.as_dict()
     if as_json:
-        return Outcome(dumps({"schema": 1, "applied": result.applied, "path": result.path, "filter": result.filter, **result.preview}))
-    return Outcome("\n".join([result.summary, *preview_page(result.preview)]))
+        return Outcome(dumps({"schema": 1, "applied": apply, "path": trial.path, "filter": trial.made.as_dict(), **found}))
+    return Outcome("\n".join([outcome(trial, applied=apply), *preview_page(found)]))
 
 
 @app.command("remove", help="Remove a filter.")

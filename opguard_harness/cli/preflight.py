@@ -7,6 +7,7 @@ from pathlib import Path
 import typer
 
 from opguard_harness.answer.plain import dumps
+from opguard_harness.cli import side_options
 from opguard_harness.cli.outcome import Outcome
 
 HELP = """Run the first steps of both sides in private copies; say what they share, what it will cost, and make the plan.
@@ -20,30 +21,34 @@ Both copies are ended after N steps; nothing of them is kept. Exit codes: 0 done
 
 
 def preflight(
-    argv: list[str] = typer.Argument(None, metavar="-- ARGV...", help="Command line of both programs.", show_default=False),
-    reference: str = typer.Option("", help="Folder, script or trace that is right."),
-    suspect: str = typer.Option(..., help="Folder, script or trace in question."),
-    reference_commit: str = typer.Option("", metavar="REV", help="Run this commit of the reference folder's repository."),
-    reference_args: str = typer.Option("", metavar="WORDS", help="Words appended to the reference's command line."),
-    suspect_args: str = typer.Option("", metavar="WORDS", help="Words appended to the suspect's command line."),
-    reference_env: list[str] = typer.Option([], metavar="K=V", help="Variable for the reference; may be repeated."),
-    suspect_env: list[str] = typer.Option([], metavar="K=V", help="Variable for the suspect; may be repeated."),
+    *,
+    argv: side_options.Argv = None,
+    reference: side_options.Reference = "",
+    suspect: side_options.Suspect,
+    reference_commit: side_options.ReferenceCommit = "",
+    reference_args: side_options.ReferenceArgs = "",
+    suspect_args: side_options.SuspectArgs = "",
+    reference_env: side_options.ReferenceEnv = [],
+    suspect_env: side_options.SuspectEnv = [],
     steps: int = typer.Option(3, metavar="N", help="Steps to look at; each copy is ended after them and a few unobserved ones."),
     mode: str = typer.Option("full", metavar="verify|full|trusted", help="Mode of the look and of the plan."),
     window: str = typer.Option("", metavar="A:B", help="Steps that the long run will record, for the plan; default: all."),
     planned_steps: int = typer.Option(None, metavar="N", help="Steps of the long run, to estimate its traces.", show_default=False),
     deterministic: bool = typer.Option(False, "--deterministic", help="Apply the determinism settings, here and in the plan."),
+    semantic: side_options.Semantic = [],
+    callsites: side_options.Callsites = [],
     plan: str = typer.Option("", metavar="FILE", help="Write the plan to this file, outside both sides."),
-    python: str = typer.Option("", metavar="PATH", help="Interpreter with torch that runs the programs."),
+    python: side_options.Python = "",
     timeout: float = typer.Option(600.0, metavar="S", help="Seconds each side may run; what it did until then is used."),
-    as_json: bool = typer.Option(False, "--json", help="Print the findings as one JSON object."),
+    as_json: side_options.AsJson = False,
 ) -> Outcome:
     """Translate options into a request, and the findings into text."""
+    from opguard_core.plan.callsites import parse_callsites
     from opguard_harness.compare.request import CaptureRequest, CompareRequest, named_sides, steps_of
     from opguard_harness.report.preflight_page import preflight_page
     from opguard_harness.report.progress import Progress
-    from opguard_harness.workspace.preflight import PreflightRequest
-    from opguard_harness.workspace.preflight import preflight as look
+    from opguard_harness.workspace.preflight.look import preflight as look
+    from opguard_harness.workspace.preflight.request import PreflightRequest
 
     sides = named_sides(
         reference,
@@ -58,6 +63,9 @@ def preflight(
         deterministic=deterministic,
         python=Path(python) if python else None,
         timeout_s=timeout,
+        semantic=tuple(semantic),
+        callsites=parse_callsites(callsites),
+        attached=True,
     )
     request = PreflightRequest(
         CompareRequest(*sides, capture=capture, argv=tuple(argv) if argv else None),

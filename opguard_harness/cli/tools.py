@@ -12,8 +12,9 @@ HELP = "List the tools that `call` takes; with --json their argument and result 
 
 def tools(as_json: bool = typer.Option(False, "--json", help="Print the declarations as one JSON object.")) -> Outcome:
     """Print the registry."""
+    from opguard_harness.interface.schemas import describe
     from opguard_harness.registry import TOOLS
 
     if as_json:
-        return Outcome(dumps({"schema": 1, "tools": [tool.describe() for tool in TOOLS]}))
-    return Outcome("\n".join(f"{tool.name:<17} {tool.headline}" for tool in TOOLS))
+        return Outcome(dumps({"schema": 1, "tools": [describe(tool) for tool in TOOLS]}))
+    return Outcome("\n".join(f"{tool.name:<20} {tool.headline}" for tool in TOOLS))

@@ -28,16 +28,7 @@ def check_out(folder: Path, commit: str, target: Path) -> Path:
     Raises:
         CommitNotFound: No git, no repository, no such commit, or the commit lacks the folder.
     """
-    if commit.startswith("-"):
-        raise CommitNotFound(f"{commit!r} is an option, not a commit.")
-    sha = _git(
-        folder,
-        "rev-parse",
-        "--verify",
-        "--quiet",
-        f"{commit}^{{commit}}",
-        what=f"There is no commit {commit!r} in the repository of {folder}",
-    )
+    sha = commit_id(folder, commit)
     prefix = _git(folder, "rev-parse", "--show-prefix", what=f"{folder} lies in no git working tree")
     links = [
         line
@@ -59,6 +50,22 @@ def check_out(folder: Path, commit: str, target: Path) -> Path:
     if not found.is_dir():
         raise CommitNotFound(f"Commit {sha[:12]} has no folder {prefix!r}.", hint="Name a commit in which the folder exists.")
     return found
+
+
+def commit_id(folder: Path, commit: str) -> str:
+    """The whole id of a commit.
+
+    Args:
+        folder: A folder inside the repository.
+        commit: Anything ``git rev-parse`` understands.
+
+    Raises:
+        CommitNotFound: No git, no repository, no such commit.
+    """
+    if commit.startswith("-"):
+        raise CommitNotFound(f"{commit!r} is an option, not a commit.")
+    what = f"There is no commit {commit!r} in the repository of {folder}"
+    return _git(folder, "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}", what=what)
 
 
 def _git(folder: Path, *arguments: str, what: str, env: dict[str, str] | None = None) -> str:

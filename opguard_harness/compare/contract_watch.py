@@ -13,7 +13,7 @@ from typing import Any
 from opguard_core.contract.compare import Difference, compare_ranks
 from opguard_core.errors import ContractStopped, TraceFormatError
 from opguard_core.trace.manifest import MANIFEST_NAME, read_rank_manifest
-from opguard_harness.compare.sides import RANK_FOLDERS
+from opguard_harness.access.traces import RANK_FOLDERS
 from opguard_harness.report.progress import Progress
 
 Contracts = dict[int, Mapping[str, Any]]

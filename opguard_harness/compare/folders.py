@@ -33,18 +33,17 @@ def uninterrupted() -> Iterator[None]:
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
 
-def choose_out(out: Path | None, folders: Sequence[Path], stem: str = "compare") -> Path:
+def choose_out(out: Path | None, folders: Sequence[Path]) -> Path:
     """The absolute folder that will hold the results.
 
     Args:
         out: What the user named, or None for a new folder under the state folder.
         folders: Folders of both sides; the result may not lie in them.
-        stem: Begins the name of a new folder.
 
     Raises:
         OutRefused: It is not absent or empty, or lies inside a side.
     """
-    final = (runs_dir() / fresh_name(stem) if out is None else out.expanduser()).resolve()
+    final = (runs_dir() / fresh_name("compare") if out is None else out.expanduser()).resolve()
     side = _around(final, folders)
     if side is not None:
         raise OutRefused(

@@ -60,7 +60,7 @@ def probe(path: Path, env: Mapping[str, str] | None = None) -> Interpreter:
         NoTrainingPython: It is not there, does not start, or is not a Python from 3.8.
     """
     source = (resources.files("opguard_harness.doctor") / "probe.py").read_text("ascii")
-    hint = "Name the training's interpreter with --python PATH."
+    hint = "Name the training's interpreter as `python` (in a shell --python PATH); `doctor` checks it."
     try:
         done = subprocess.run(
             [str(path), "-c", source],
@@ -132,7 +132,7 @@ def usable(interpreter: Interpreter) -> Interpreter:
     if interpreter.missing:
         raise DependencyMissing(
             f"The training Python {interpreter.path} lacks {', '.join(interpreter.missing)}.",
-            hint=f"Run: {interpreter.install_line}   (or name another interpreter with --python PATH)",
+            hint=f"Run: {interpreter.install_line}   (or name another interpreter: `python`, in a shell --python PATH)",
         )
     return interpreter
 
@@ -180,7 +180,8 @@ def _launcher(name: str, interpreter: Path) -> Path:
     if found is None:
         raise LaunchFailed(
             f"There is no {name} beside {interpreter} and none on PATH.",
-            hint=f"Install the package that brings {name} into the training's environment, or name that environment with --python PATH.",
+            hint=f"Install the package that brings {name} into the training's environment, or name its interpreter as `python` "
+            "(in a shell --python PATH).",
         )
     return Path(found)
 

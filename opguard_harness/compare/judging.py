@@ -13,6 +13,7 @@ from opguard_core.certify.filters import Filter
 from opguard_core.contract.applied import applied_knobs
 from opguard_core.contract.compare import Difference, compare_ranks
 from opguard_core.ids import SIDES
+from opguard_core.trace.identity import trace_digest
 from opguard_core.trace.reader import Run
 from opguard_harness.compare.launching import SideRun
 from opguard_harness.errors import WindowNotReached
@@ -57,6 +58,7 @@ def judge(
     finally:
         progress.done()
     answer = to_dict(verdict)
+    answer["digests"] = {side.name: trace_digest(side.trace) for side in (reference, suspect)}
     if steps is not None:
         _require_window(runs, answer["compared"], steps)
     answer["contract"] = [item.as_dict() for item in contract]

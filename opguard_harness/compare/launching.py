@@ -7,6 +7,7 @@ environment, and no file of the program's folder can stand in for a module of ou
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
@@ -15,21 +16,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import opguard_core
 from opguard_core.errors import CaptureError, NothingCaptured, TraceFormatError
-from opguard_core.plan.command import RUN_VARIABLE
+from opguard_core.plan.command import RUN_VARIABLE, launch_argv
+from opguard_core.plan.keeping import save_transplants
 from opguard_core.plan.redact import redact_argv, redact_text
 from opguard_core.trace.manifest import read_run_manifest
+from opguard_harness.access.traces import trace_folder
 from opguard_harness.compare.contract_watch import ContractWatch
+from opguard_harness.compare.cost import PaceWatch, expected
 from opguard_harness.compare.interpreter import Interpreter, command_line
 from opguard_harness.compare.processes import Interrupts, Spawn, run_to_end
 from opguard_harness.compare.request import CaptureRequest
-from opguard_harness.compare.sides import ProgramSide, trace_folder
+from opguard_harness.compare.sides import ProgramSide
+from opguard_harness.compare.step_watch import StepWatch, planned_steps
 from opguard_harness.report.progress import Progress
 
 _LAUNCHER_ERROR = 2  # exit code of `opguard_core run` for errors of its own; a program may use it too
 _TOLD = re.compile(r"^opguard: (?P<text>.*) \[(?P<slug>[a-z][a-z-]*)\]\Z", re.DOTALL | re.MULTILINE)
 _TAIL_BYTES = 64 * 1024
+KEEP, TRANSPLANT = "keep.json", "transplant.json"
 
 
 @dataclass(frozen=True)
@@ -73,19 +78,27 @@ async def run_side(
         ContractStopped: A setting that changes arithmetic differs, and that was to end the comparison.
     """
     watch = None if other is None else ContractWatch(side.name, folder / "trace", other, progress, stop=capture.stop_on_contract)
+    planned = planned_steps(capture, other)
+    cost = expected(side.name, capture, planned, other)
+    pace = PaceWatch(folder / "trace", capture.mode, planned, known=cost is not None)
+    steps = StepWatch(side.name, folder / "trace", capture.steps, planned, progress, pace)
     spawn = _spawn(side, interpreter, capture, folder, kept)
     progress.say(f"{side.name}: {shlex.join(redact_argv(side.argv))}   (in {side.folder})")
+    if cost is not None:
+        progress.say(f"{side.name}: {cost}")
     took = 0.0
 
     def tick(elapsed: float) -> None:
         nonlocal took
         took = elapsed
-        progress.tick(f"{side.name}: {elapsed:.0f} s")
+        steps.look(elapsed)
+        progress.tick(f"{side.name}: {f'{steps.text}, ' if steps.text else ''}{elapsed:.0f} s")
         if watch is not None:
             watch.look()
 
     try:
         code = await run_to_end(spawn, interrupts, tick)
+        steps.look(math.inf)
         if watch is not None:
             watch.look()  # a program that was faster than one tick
     finally:
@@ -138,20 +151,35 @@ def _spawn(side: ProgramSide, interpreter: Interpreter, capture: CaptureRequest,
     """The child process of one side; makes its result folder."""
     folder.mkdir(mode=0o700)
     trace = folder / "trace"
-    options = ["--out", str(trace), "--mode", capture.mode]
-    if capture.steps is not None:
-        options += ["--steps", f"{capture.steps[0]}:{capture.steps[1]}"]
-    if capture.deterministic:
-        options.append("--deterministic")
+    plan = None
     if capture.plan is not None:
-        capture.plan.save(folder / "plan.json")
-        options += ["--plan", str(folder / "plan.json")]
-    if capture.end_after is not None:
-        options += ["--end-after", str(capture.end_after), "--bare-steps", str(capture.bare_steps)]
-    core = str(Path(opguard_core.__file__).resolve().parent)
-    argv = command_line(side.argv, interpreter.path)
+        plan = folder / "plan.json"
+        capture.plan.save(plan)
+    keep, transplants = capture.keep.get(side.name), capture.transplants.get(side.name, ())
+    if keep is not None:
+        keep.save(folder / KEEP)
+    if transplants:
+        save_transplants(folder / TRANSPLANT, transplants)
+    command = launch_argv(
+        interpreter.path,
+        trace,
+        command_line(side.argv, interpreter.path),
+        mode=capture.mode,
+        steps=capture.steps,
+        deterministic=capture.deterministic,
+        engine=capture.engine,
+        compiled=capture.compiled,
+        semantic=capture.semantic,
+        callsites=capture.callsites,
+        plan=plan,
+        end_after=capture.end_after,
+        bare_steps=capture.bare_steps,
+        end_with=os.getpid() if capture.attached else None,
+        keep=None if keep is None else folder / KEEP,
+        transplant=folder / TRANSPLANT if transplants else None,
+    )
     return Spawn(
-        command=[str(interpreter.path), core, "run", *options, "--", *argv],
+        command=command,
         cwd=side.folder,
         env=side_environment(side.env),
         stdout=folder / "stdout.txt",

@@ -11,6 +11,9 @@ from typing import Any
 from opguard_core.certify.reasons import reason
 from opguard_harness.compare.replay import Replay, Replayer
 
+REORDERED = "state-reordered"
+"""Why a replay of the first step may explain the order of the state: another layout."""
+
 
 def locate(answer: dict[str, Any], replayer: Replayer | None) -> dict[str, Any]:
     """Answer from a replay of the step that a sentinel comparison found.
@@ -27,17 +30,22 @@ def locate(answer: dict[str, Any], replayer: Replayer | None) -> dict[str, Any]:
     if located is None or replayer is None:
         return answer
     step = located["step"]
-    found = replayer.look(step, step + 1, answer["compared"]["steps"][0])
+    found = replayer.look(located.get("since", step), step + 1, answer["compared"]["steps"][0])
     located = {**located, "replay": found.facts(answer)}
     if found.answer is not None and found.answer["verdict"] != "identical":
         return {**found.answer, "exit": answer["exit"], "located": located}
-    if found.answer is not None and located["why"] == "state-reordered":
-        return _explained(answer, located)
+    if found.answer is not None and located["why"] == REORDERED:
+        return explained(answer, located)
     return _not_reproduced(answer, located, found)
 
 
-def _explained(answer: dict[str, Any], located: dict[str, Any]) -> dict[str, Any]:
-    """The layout of the state explains its order, as the operators of the first step show."""
+def explained(answer: dict[str, Any], located: dict[str, Any]) -> dict[str, Any]:
+    """The layout of the state explains its order, as the operators of the first step show.
+
+    Args:
+        answer: Of the sentinel traces.
+        located: The step that was replayed, and how.
+    """
     from opguard_core.certify.caveats import LIMITS  # readers of traces cost a second to import
 
     compared = {**answer["compared"], "state_order": "another layout, as the replay of the first step shows"}

@@ -16,6 +16,8 @@ import anyio
 
 from opguard_core.errors import Interrupted
 from opguard_core.ids import SENTINEL
+from opguard_core.plan.config import AUTO
+from opguard_core.trace.files import write_atomic
 from opguard_harness.answer.plain import dumps, plain
 from opguard_harness.answer.schema import checked
 from opguard_harness.compare.folders import Results, choose_out, scratch
@@ -25,6 +27,7 @@ from opguard_harness.compare.locate import locate
 from opguard_harness.compare.narrow import narrow, offer
 from opguard_harness.compare.planned import add_plan, require_room
 from opguard_harness.compare.processes import Interrupts
+from opguard_harness.compare.programs import write_programs
 from opguard_harness.compare.replay import Pristine, Replayer, keep_pristine
 from opguard_harness.compare.request import CaptureRequest, CompareRequest
 from opguard_harness.compare.sides import ProgramSide, Side, TraceSide, resolve
@@ -60,15 +63,17 @@ def compare(request: CompareRequest, progress: Progress) -> dict[str, Any]:
         require_room(request.capture.plan, final, sides=[side.name for side in sides if isinstance(side, ProgramSide)])
         interpreter = _interpreter(sides, request.capture, progress)
         with Results(final) as results:
-            runs = _run_all(sides, interpreter, request.capture, results, progress)
+            write_programs(results.partial, sides, request)  # before a program can move what a commit is named by
+            runs = run_all(sides, interpreter, request.capture, results, progress)
             progress.say("comparing the traces")
-            answer = _judge(runs, results.partial, final, request.capture.steps, progress, request.filters)
+            progress.steps("comparing", None, None)
+            answer = judged(runs, results.partial, final, request.capture.steps, progress, request.filters)
             _say_what_was_not_applied(answer, progress)
             answer = _look_again(answer, request, again, interpreter, results, progress)
             add_plan(answer, request.capture.plan, runs, progress)
             answer["seconds"]["total"] = round(time.monotonic() - began, 3)
             checked(answer)
-            (results.partial / ANSWER_FILE).write_text(dumps(answer, indent=1) + "\n", "ascii")
+            write_atomic(results.partial / ANSWER_FILE, f"{dumps(answer, indent=1)}\n".encode("ascii"))  # only the user can read it
             results.finish()
     return answer
 
@@ -87,8 +92,8 @@ def _look_again(
         replayer = Replayer(
             again,
             request.capture,
-            run=lambda sides, capture, name: _run_all(sides, interpreter, capture, results, progress, below=name),
-            judge=lambda runs, steps: _judge(runs, results.partial, results.final, steps, progress, request.filters),
+            run=lambda sides, capture, name: run_all(sides, interpreter, capture, results, progress, below=name),
+            judge=lambda runs, steps: judged(runs, results.partial, results.final, steps, progress, request.filters),
             say=progress.say,
         )
     answer = locate(answer, replayer)
@@ -105,6 +110,10 @@ def _say_what_is_ignored(request: CompareRequest, sides: tuple[Side, Side], prog
         "--python": capture.python,
         "--timeout": capture.timeout_s,
         "--deterministic": capture.deterministic,
+        "--engine": capture.engine != AUTO,
+        "--compiled": capture.compiled != AUTO,
+        "--semantic": capture.semantic,
+        "--callsites": capture.callsites,
         "--stop-on-contract": capture.stop_on_contract,
     }
     ignored = [name for name, value in given.items() if value]
@@ -130,7 +139,7 @@ def _interpreter(sides: tuple[Side, Side], capture: CaptureRequest, progress: Pr
     return interpreter
 
 
-def _run_all(
+def run_all(
     sides: tuple[Side, Side],
     interpreter: Interpreter | None,
     capture: CaptureRequest,
@@ -169,7 +178,7 @@ def _ended(sides: tuple[Side, Side], runs: list[SideRun]) -> Path | None:
     return traces[0] if traces else None
 
 
-def _judge(
+def judged(
     runs: tuple[SideRun, SideRun],
     partial_dir: Path,
     final: Path,

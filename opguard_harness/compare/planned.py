@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from opguard_core.errors import PlanError
 from opguard_core.ids import SIDES
-from opguard_core.plan.document import Plan, load_plan
+from opguard_core.plan.document import MAX_PLAN_BYTES, Plan, parse_plan
+from opguard_harness.access.rules import current
 from opguard_harness.compare.launching import SideRun
 from opguard_harness.compare.request import CaptureRequest
 from opguard_harness.config import MIN_FREE_BYTES
-from opguard_harness.errors import SpaceShort
+from opguard_harness.errors import PathRefused, SpaceShort
 from opguard_harness.report.progress import Progress
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ def capture_under(
     deterministic: bool,
     python: Path | None,
     timeout_s: float | None,
+    semantic: tuple[str, ...] = (),
+    callsites: tuple[str, ...] = (),
 ) -> CaptureRequest:
     """How to observe: what a plan fixes, or what was asked for.
 
@@ -39,20 +43,57 @@ def capture_under(
         deterministic: Whether the determinism knobs were asked for.
         python: The training's interpreter.
         timeout_s: Seconds each side may run.
+        semantic: Patterns of calls that get a name; empty: the plan's.
+        callsites: Patterns of callees that are observed where they are called; empty: the plan's.
 
     Raises:
         PlanError: The plan cannot be read.
         ConflictingOptions: What was asked for contradicts the plan.
     """
     if path is None:
-        return CaptureRequest(mode=mode or "full", steps=steps, deterministic=deterministic, python=python, timeout_s=timeout_s)
-    plan = load_plan(path.expanduser())
+        return CaptureRequest(
+            mode=mode or "full",
+            steps=steps,
+            deterministic=deterministic,
+            semantic=semantic,
+            callsites=callsites,
+            python=python,
+            timeout_s=timeout_s,
+        )
+    plan = read_plan(path)
     plan.require(
         mode=plan.mode if mode is None else mode,
         steps=plan.steps if steps is None else steps,
         deterministic=plan.deterministic or deterministic,
+        semantic=semantic,
+        callsites=callsites,
     )
-    return CaptureRequest(mode=plan.mode, steps=plan.steps, deterministic=plan.deterministic, python=python, timeout_s=timeout_s, plan=plan)
+    return CaptureRequest(
+        mode=plan.mode,
+        steps=plan.steps,
+        deterministic=plan.deterministic,
+        semantic=plan.semantic,
+        callsites=plan.callsites,
+        python=python,
+        timeout_s=timeout_s,
+        plan=plan,
+    )
+
+
+def read_plan(path: Path) -> Plan:
+    """The plan of a file that a call may read.
+
+    Raises:
+        PlanError: It cannot be read, or is damaged.
+        OutsideRoots: It may not be read.
+    """
+    hint = "Name the file that `launch_preflight` wrote."
+    try:
+        return parse_plan(current().read(path, "plan", MAX_PLAN_BYTES), path)
+    except PathRefused as error:
+        raise PlanError(error.message, slug="plan-not-found", hint=hint) from error
+    except OSError as error:
+        raise PlanError(f"The plan {path} cannot be read: {error.strerror}.", slug="plan-not-found", hint=hint) from error
 
 
 def require_room(plan: Plan | None, folder: Path, *, sides: Sequence[str]) -> None:
@@ -75,7 +116,7 @@ def require_room(plan: Plan | None, folder: Path, *, sides: Sequence[str]) -> No
     if needed + MIN_FREE_BYTES > free:
         raise SpaceShort(
             f"The plan's traces need about {needed >> 20} MiB; {free >> 20} MiB are free at {folder} ({MIN_FREE_BYTES >> 20} stay free).",
-            hint="Name a folder on a larger disk with --out, or plan fewer steps with `preflight --window A:B`.",
+            hint="Name a folder on a larger disk with --out, or plan fewer steps: `window` of a preflight.",
         )
 
 

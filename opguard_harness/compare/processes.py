@@ -1,7 +1,8 @@
 """Start one program in a session of its own, wait for it, and end all of it when told to.
 
-A training may start processes in further sessions (torchrun's workers), so its family is found by parentage and by a
-mark in the environment that each of them inherited, not by process group alone.
+A training may start processes in further sessions (torchrun's workers), so its family is found as ``family`` says, not by
+process group alone. Whoever runs programs for somebody else (the supervisor of a job) sets a gate, through which each of
+them has to go.
 """
 
 from __future__ import annotations
@@ -11,15 +12,20 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
+from typing import BinaryIO
 
 import anyio
 from anyio.abc import Process
 
 from opguard_core.errors import Interrupted, LaunchFailed, TimedOut
+from opguard_core.trace.files import FILE_MODE
+from opguard_harness.compare.family import alive, family, send
 from opguard_harness.config import GRACE_S
 
 _POLL_S = 0.1
@@ -83,6 +89,22 @@ class Spawn:
     sweep: bool = False
 
 
+Gate = Callable[[Spawn, Interrupts], AbstractAsyncContextManager[None]]
+"""Entered before a program is started, left when it has ended. May wait; raises ``Interrupted`` if it is told to end while it does."""
+
+_gate: ContextVar[Gate | None] = ContextVar("gate", default=None)
+
+
+@contextmanager
+def gated(gate: Gate) -> Iterator[None]:
+    """Send each program that is started here through a gate."""
+    token = _gate.set(gate)
+    try:
+        yield
+    finally:
+        _gate.reset(token)
+
+
 async def run_to_end(spawn: Spawn, interrupts: Interrupts, tick: Callable[[float], None]) -> int:
     """Run a program and wait for it.
 
@@ -99,8 +121,20 @@ async def run_to_end(spawn: Spawn, interrupts: Interrupts, tick: Callable[[float
         TimedOut: It ran longer than allowed; its whole family was ended.
         Interrupted: The user interrupted; its whole family was ended.
     """
+    gate = _gate.get()
+    async with nullcontext() if gate is None else gate(spawn, interrupts):
+        return await _run(spawn, interrupts, tick)
+
+
+def _private(path: Path) -> BinaryIO:
+    """A new file that only the user can read: what a program prints may hold anything."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE), "wb")
+
+
+async def _run(spawn: Spawn, interrupts: Interrupts, tick: Callable[[float], None]) -> int:
+    """Run a program that may start now."""
     began = time.monotonic()
-    with spawn.stdout.open("wb") as out, spawn.stderr.open("wb") as err:
+    with _private(spawn.stdout) as out, _private(spawn.stderr) as err:
         try:
             process = await anyio.open_process(
                 list(spawn.command),
@@ -130,90 +164,23 @@ async def run_to_end(spawn: Spawn, interrupts: Interrupts, tick: Callable[[float
             with anyio.CancelScope(shield=True):
                 await _end_family(process, spawn.mark, interrupts)
     if spawn.sweep:
-        _send(signal.SIGKILL, group=process.pid, pids=[pid for pid, _ in _alive(_family(process.pid, spawn.mark))])
+        send(signal.SIGKILL, group=process.pid, pids=[pid for pid, _ in alive(family(process.pid, spawn.mark))])
     return process.returncode
 
 
 async def _end_family(process: Process, mark: str, interrupts: Interrupts) -> None:
     """SIGTERM, then SIGKILL after the grace period or a second interrupt, until nothing of the family is left."""
     seen = interrupts.count
-    family = _family(process.pid, mark)
-    _send(signal.SIGTERM, group=process.pid, pids=())
+    members = family(process.pid, mark)
+    send(signal.SIGTERM, group=process.pid, pids=())
     deadline = time.monotonic() + GRACE_S
     while time.monotonic() < deadline and interrupts.count == seen:
         with anyio.move_on_after(_POLL_S):
             await process.wait()
             await anyio.sleep(_POLL_S)
-        family |= _family(process.pid, mark)
-        if process.returncode is not None and not _alive(family):
+        members |= family(process.pid, mark)
+        if process.returncode is not None and not alive(members):
             return
-    family |= _family(process.pid, mark)
-    _send(signal.SIGKILL, group=process.pid, pids=[pid for pid, _ in _alive(family)])
+    members |= family(process.pid, mark)
+    send(signal.SIGKILL, group=process.pid, pids=[pid for pid, _ in alive(members)])
     await process.wait()
-
-
-def _send(number: int, *, group: int, pids: Sequence[int]) -> None:
-    """Signal a process group and single processes; those that have gone meanwhile are what we want."""
-    for send, target in [(os.killpg, group), *((os.kill, pid) for pid in pids)]:
-        try:
-            send(target, number)
-        except ProcessLookupError:
-            continue
-
-
-def _alive(family: set[tuple[int, str]]) -> list[tuple[int, str]]:
-    """Members that still run; a process is its number and its start time, since numbers are used again."""
-    return [member for member in family if member in {(row.pid, row.started) for row in _processes() if not row.zombie}]
-
-
-@dataclass(frozen=True)
-class _Row:
-    pid: int
-    parent: int
-    group: int
-    started: str
-    zombie: bool
-
-
-def _family(root: int, mark: str) -> set[tuple[int, str]]:
-    """The process, its group, everything started below it, and everything that carries the mark."""
-    rows = _processes()
-    began = next((row.started for row in rows if row.pid == os.getpid()), "")
-    members = {row.pid for row in rows if row.pid == root or row.group == root or _carries(row, mark, began)}
-    grown = True
-    while grown:
-        more = {row.pid for row in rows if row.parent in members} - members
-        members |= more
-        grown = bool(more)
-    return {(row.pid, row.started) for row in rows if row.pid in members and row.pid != os.getpid() and not row.zombie}
-
-
-def _carries(row: _Row, mark: str, began: str) -> bool:
-    """Whether a process was started after us with exactly that variable (Linux; elsewhere parentage has to do)."""
-    try:
-        entries = Path(f"/proc/{row.pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return False  # another user's process, or one that has ended
-    return os.fsencode(mark) in entries and int(row.started) >= int(began)
-
-
-def _processes() -> list[_Row]:
-    """All processes of the machine, from /proc or from ``ps``."""
-    if Path("/proc/self/stat").exists():
-        return [row for entry in Path("/proc").iterdir() if entry.name.isdecimal() and (row := _proc_row(int(entry.name)))]
-    listing = subprocess.run(["ps", "-axo", "pid=,ppid=,pgid=,stat=,lstart="], capture_output=True, text=True, check=False).stdout
-    rows = []
-    for line in listing.splitlines():
-        pid, parent, group, state, started = line.split(None, 4)
-        rows.append(_Row(int(pid), int(parent), int(group), started, state.startswith("Z")))
-    return rows
-
-
-def _proc_row(pid: int) -> _Row | None:
-    """One process from /proc; None when it has ended meanwhile."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text("ascii", errors="replace")
-    except OSError:
-        return None
-    fields = text.rpartition(")")[2].split()  # the name before it may hold anything
-    return _Row(pid, int(fields[1]), int(fields[2]), fields[19], fields[0] in "ZX")

@@ -7,13 +7,16 @@ answer, too: a replay that fails or shows nothing is a value with a reason, neve
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from opguard_core.errors import Interrupted, OpGuardError
 from opguard_core.ids import SIDES, Origin
+from opguard_core.plan.config import rank_folder
+from opguard_core.plan.keeping import Keep, Transplant, kept_file
+from opguard_core.trace.boundary import BoundaryKey
 from opguard_harness.compare.folders import private_copy
 from opguard_harness.compare.launching import SideRun
 from opguard_harness.compare.request import CaptureRequest
@@ -41,12 +44,14 @@ class Replay:
         answer: Its own answer; None if there is none.
         problem: Why there is none.
         seconds: What both runs took.
+        before: The window of a replay before this one, which began when what differs was there already; None if this is the first.
     """
 
     steps: tuple[int, int]
     answer: dict[str, Any] | None
     problem: str
     seconds: float
+    before: tuple[int, int] | None = None
 
     @property
     def diverged(self) -> bool:
@@ -71,6 +76,21 @@ class Replay:
         """
         verdict = None if self.answer is None else self.answer["verdict"]
         return {"steps": list(self.steps), "verdict": verdict, "trace": first["trace"], "seconds": round(self.seconds, 3)}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A boundary on both sides, for a transplant.
+
+    Attributes:
+        reference: Whose results are kept.
+        suspect: Whose results are replaced.
+        slots: Slot of the suspect -> slot of the reference; empty for all of the same names.
+    """
+
+    reference: BoundaryKey
+    suspect: BoundaryKey
+    slots: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -132,10 +152,29 @@ class Replayer:
         earlier = max(first, step - WIDER_STEPS)
         if earlier == begin:
             return found
+        self.say(f"what differs was there already when step {begin} began, so the steps before it are replayed as well")
         wider = self._replay((earlier, end))
-        return wider if wider.diverged else found
+        return replace(wider, before=found.steps) if wider.diverged else found
 
-    def _replay(self, steps: tuple[int, int]) -> Replay:
+    def transplanted(self, steps: tuple[int, int], pairs: Sequence[Pair], limit_bytes: int) -> Replay:
+        """Run both sides once more; the suspect gets the reference's bytes in place of its own results.
+
+        Args:
+            steps: The window to record, and so to judge.
+            pairs: Boundaries of the reference, whose results are kept, and of the suspect, whose results are replaced.
+            limit_bytes: What the reference may keep.
+        """
+        keys = tuple(dict.fromkeys(pair.reference for pair in pairs))
+        trace = Path("..", SIDES[0], "trace")  # from the folder of the suspect's own run
+        kept = {key: trace / rank_folder(key.rank) / kept_file(index) for index, key in enumerate(keys)}
+        capture = replace(
+            self.capture,
+            keep={SIDES[0]: Keep(keys, limit_bytes)},
+            transplants={SIDES[1]: tuple(Transplant(pair.suspect, kept[pair.reference], pair.slots) for pair in pairs)},
+        )
+        return self._replay(steps, capture)
+
+    def _replay(self, steps: tuple[int, int], asked: CaptureRequest | None = None) -> Replay:
         """Run both sides in fresh copies, recording these steps."""
         self._count += 1
         name = f"replay-{self._count}"
@@ -147,7 +186,7 @@ class Replayer:
                 for side in self.pristine.sides
             ]
             # One step more than is recorded: what the last one left is read there. A plan speaks of another mode and window.
-            capture = replace(self.capture, mode=REPLAY_MODE, steps=steps, plan=None, end_after=steps[1] + 1)
+            capture = replace(asked or self.capture, mode=REPLAY_MODE, steps=steps, plan=None, end_after=steps[1] + 1)
             runs = self.run((copies[0], copies[1]), capture, name)
             return Replay(steps, self.judge(runs, steps), "", sum(run.seconds for run in runs))
         except Interrupted:

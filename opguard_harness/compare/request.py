@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opguard_core.errors import ConfigError, UnknownOption
 from opguard_core.ids import MODES, SIDES
-from opguard_core.plan.config import parse_steps
+from opguard_core.plan.config import AUTO, COMPILED, ENGINES, parse_steps, require_calls
 from opguard_core.plan.document import Plan
+from opguard_core.plan.keeping import Keep, Transplant
+from opguard_core.plan.semantic import parse_all
 from opguard_harness.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,28 +51,50 @@ class CaptureRequest:
         mode: One of ``ids.MODES``.
         steps: Half-open window of 0-based steps, or None for all.
         deterministic: Apply the determinism knobs in both programs.
+        engine: Who observes operators, one of ``plan.config.ENGINES``; the contract says who did.
+        compiled: How compiled regions are observed, one of ``plan.config.COMPILED``; the contract says how they were.
+        semantic: Patterns of ``plan.semantic``: calls that get a name; a plan's own, if there is one.
+        callsites: Patterns of ``plan.callsites``: callees that are observed where they are called; a plan's own, if there is one.
         python: The training's interpreter; None looks for one.
         timeout_s: Seconds each side may run; None for no limit.
         plan: The plan that both runs follow, or None; it has the same mode, steps and knobs.
         end_after: Updates after which a program in a private copy is ended; None lets it run.
         bare_steps: Unobserved updates to time before that.
         stop_on_contract: End the comparison as soon as a setting that changes arithmetic is seen to differ.
+        attached: End the program when this process is killed. Not for jobs, whose programs are found by their mark.
+        keep: By side, the boundaries that its run keeps in full; each names its own, since a key holds for one program.
+        transplants: By side, kept bytes that its run gets in place of results. Only for private copies: such a run is labelled.
     """
 
     mode: str = "full"
     steps: tuple[int, int] | None = None
     deterministic: bool = False
+    engine: str = AUTO
+    compiled: str = AUTO
+    semantic: tuple[str, ...] = ()
+    callsites: tuple[str, ...] = ()
     python: Path | None = None
     timeout_s: float | None = None
     plan: Plan | None = None
     end_after: int | None = None
     bare_steps: int = 0
     stop_on_contract: bool = False
+    attached: bool = False
+    keep: Mapping[str, Keep] = field(default_factory=dict)
+    transplants: Mapping[str, tuple[Transplant, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse what no launch can honour."""
         if self.mode not in MODES:
             raise UnknownOption(f"--mode {self.mode!r} is not one of {', '.join(MODES)}.", hint=f"Use one of: {', '.join(MODES)}.")
+        if self.engine not in ENGINES:
+            raise UnknownOption(f"--engine {self.engine!r} is not one of {', '.join(ENGINES)}.", hint=f"Use one of: {', '.join(ENGINES)}.")
+        if self.compiled not in COMPILED:
+            raise UnknownOption(
+                f"--compiled {self.compiled!r} is not one of {', '.join(COMPILED)}.", hint=f"Use one of: {', '.join(COMPILED)}."
+            )
+        parse_all(self.semantic)
+        require_calls(self.mode, callsites=self.callsites, semantic=self.semantic)
         if self.timeout_s is not None and not self.timeout_s > 0:
             raise ConfigError(f"--timeout {self.timeout_s} leaves no time to run.", hint="Give a positive number of seconds.")
 

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opguard_core.errors import ConflictingOptions
+from opguard_harness.access.opened import refuse_opened
+from opguard_harness.access.rules import current
+from opguard_harness.access.traces import trace_folder
 from opguard_harness.compare.checkout import check_out
 from opguard_harness.compare.folders import private_copy
 from opguard_harness.compare.request import CompareRequest, SideRequest
 from opguard_harness.config import DEFAULT_ARGV
 from opguard_harness.errors import SideNotFound
-
-RANK_FOLDERS = "rank-" + "[0-9]" * 5
 
 
 @dataclass(frozen=True)
@@ -66,18 +67,22 @@ def resolve(request: CompareRequest, scratch: Path) -> tuple[Side, Side]:
     return reference, suspect
 
 
-def trace_folder(path: Path) -> Path | None:
-    """The trace directory that ``path`` is, or holds as ``trace``; None when it is neither."""
-    for folder in (path, path / "trace"):
-        for rank in folder.glob(RANK_FOLDERS):
-            if (rank / "manifest.json").exists() or any(rank.glob("*.arrow")):
-                return folder
-    return None
+def look_up(name: str, side: SideRequest) -> tuple[Path, Path | None]:
+    """What a side is, as far as that can be seen without running or copying anything.
 
+    Args:
+        name: "reference" or "suspect".
+        side: As the user named it.
 
-def _side(name: str, side: SideRequest, argv: tuple[str, ...] | None, scratch: Path) -> Side:
-    """Resolve one side."""
-    path = side.path.expanduser().absolute()
+    Returns:
+        Its path, and its trace directory if it is a trace.
+
+    Raises:
+        SideNotFound: It is not there, or is nothing that can be run or read.
+        ConflictingOptions: It is a trace, and options are given that only fit a program.
+        OutsideRoots: It lies where this call may not go.
+    """
+    path = current().path(side.path, name)
     if not path.exists():
         raise SideNotFound(f"--{name} {path} does not exist.")
     trace = trace_folder(path)
@@ -88,10 +93,19 @@ def _side(name: str, side: SideRequest, argv: tuple[str, ...] | None, scratch: P
                 f"--{name} is a trace, so --{name}-{given[0]} cannot apply: nothing is run.",
                 hint=f"Leave --{name}-{given[0]} out, or name the program's folder.",
             )
-        return TraceSide(name, trace)
-    folder, script = (path, "") if path.is_dir() else (path.parent, path.name)
-    if script and not script.endswith((".py", ".pyw")):
+        return path, current().path(trace, name)
+    if not path.is_dir() and not path.name.endswith((".py", ".pyw")):
         raise SideNotFound(f"--{name} {path} is neither a folder, nor a Python script, nor a trace.")
+    return path, None
+
+
+def _side(name: str, side: SideRequest, argv: tuple[str, ...] | None, scratch: Path) -> Side:
+    """Resolve one side."""
+    path, trace = look_up(name, side)
+    if trace is not None:
+        return TraceSide(name, trace)
+    refuse_opened(path.resolve(), name)
+    folder, script = (path, "") if path.is_dir() else (path.parent, path.name)
     run_in = check_out(folder, side.commit, scratch / name) if side.commit else folder
     if script and not (run_in / script).is_file():
         raise SideNotFound(f"--{name} {script} does not exist in commit {side.commit}.")

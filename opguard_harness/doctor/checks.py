@@ -7,14 +7,20 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 from opguard_core.errors import OpGuardError
 from opguard_core.fingerprint.native import NoNative, load
 from opguard_harness.compare.interpreter import Interpreter, find, named, probe, refuse_foreign
-from opguard_harness.config import MIN_FREE_BYTES, cache_dir, state_dir
+from opguard_harness.config import MIN_FREE_BYTES, cache_dir, runs_dir, state_dir
+from opguard_harness.doctor import devices
 from opguard_harness.doctor.probe import foreign_owners
+
+MCP_FROM, MCP_BEFORE = (2, 1), (3,)  # as pyproject.toml asks for
+LARGE_BYTES = 20 << 30  # a state folder that is worth a word
 
 
 @dataclass(frozen=True)
@@ -47,11 +53,13 @@ def examine(python: Path | None) -> Report:
         python: The training's interpreter; None looks for one as ``compare`` does.
     """
     interpreter, trouble = _interpreter(python)
-    items = [_installation()]
+    items = [_installation(), _mcp()]
     if trouble is not None:
         items.append(trouble)
     if interpreter is not None:
         items += _training_python(interpreter)
+        found = devices.examine(str(interpreter.path), interpreter.facts, devices.cards())
+        items += [Item(*one) for one in found]
     items += [_compiler(), *_disk()]
     return Report(str(interpreter.path) if interpreter else "", items)
 
@@ -71,6 +79,19 @@ def _installation() -> Item:
     except OpGuardError as error:
         return Item("installation", "fail", error.message, error.as_dict()["fix"])
     return Item("installation", "ok", f"opguard-mcp in {Path(__file__).resolve().parents[1]}.")
+
+
+def _mcp() -> Item:
+    """Whether the MCP server can start; the shell needs no SDK, so this never keeps a comparison from starting."""
+    fix = f"Run: {sys.executable} -m pip install 'mcp>=2.1,<3'"
+    try:
+        version = metadata.version("mcp")
+    except metadata.PackageNotFoundError:
+        return Item("mcp", "note", "The MCP SDK is not installed, so `opguard-harness mcp` does not start; the shell works without.", fix)
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+    if not MCP_FROM <= numbers < MCP_BEFORE:
+        return Item("mcp", "note", f"The MCP SDK has version {version}; the server needs 2.1 or later, before 3.", fix)
+    return Item("mcp", "ok", f"mcp {version}.")
 
 
 def _training_python(interpreter: Interpreter) -> Iterator[Item]:
@@ -126,12 +147,23 @@ def _disk() -> Iterator[Item]:
     """Room for traces and private copies, and what our folders hold already."""
     for name, folder in (("state folder", state_dir()), ("cache folder", cache_dir())):
         existing = next(path for path in (folder, *folder.parents) if path.exists())
-        free = shutil.disk_usage(existing).free
-        held = sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir()) if folder.exists() else 0
+        free, held = shutil.disk_usage(existing).free, held_bytes(folder)
         text = f"{folder}: holds {held / 2**20:.1f} MiB, {free / 2**30:.1f} GiB free."
         if not os.access(existing, os.W_OK):
             yield Item(name, "fail", f"{text} It may not be written.", "Set XDG_STATE_HOME and XDG_CACHE_HOME to folders of your own.")
         elif free < MIN_FREE_BYTES:
             yield Item(name, "fail", text, "Free some space, or set XDG_STATE_HOME and XDG_CACHE_HOME to a larger disk.")
+        elif held > LARGE_BYTES:
+            yield Item(name, "note", text, f"Remove folders below {runs_dir()} whose traces nobody needs; `list_runs` names them.")
         else:
             yield Item(name, "ok", text)
+
+
+def held_bytes(folder: Path) -> int:
+    """Bytes of all files below a folder; what others remove meanwhile does not count."""
+    total = 0
+    for base, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                total += Path(base, name).lstat().st_size
+    return total

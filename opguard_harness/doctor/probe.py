@@ -15,10 +15,13 @@ import importlib.metadata
 import importlib.util
 import json
 import platform
+import sysconfig
+from pathlib import Path
 
 OUR_DISTRIBUTION = "opguard-mcp"
 OUR_PACKAGES = ("opguard_harness", "opguard_core")
 PACKAGES = ("torch", "numpy", "pyarrow", "orjson")
+CUPY = ("cupy-cuda13x", "cupy-cuda12x", "cupy-cuda11x", "cupy")
 
 
 def version_of(name: str) -> str | None:
@@ -29,6 +32,37 @@ def version_of(name: str) -> str | None:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return "unknown"
+
+
+def builds() -> dict[str, object]:
+    """What this interpreter has for building our compiled parts: headers of its own and of torch, and CuPy for kernels of a card."""
+    torch = importlib.util.find_spec("torch")
+    folder = Path(torch.origin).parent if torch is not None and torch.origin else None
+    return {
+        "python_headers": Path(sysconfig.get_path("include"), "Python.h").is_file(),
+        "torch_headers": folder is not None and (folder / "include" / "ATen" / "ATen.h").is_file(),
+        "cupy": _cupy(),
+        "stays_compiled": _stays_compiled(folder),
+    }
+
+
+def _stays_compiled(torch: Path | None) -> bool | None:
+    """Whether compiled code stays compiled while a dispatch mode looks; None where there is no torch."""
+    if torch is None:
+        return None
+    try:
+        return "def ignore_compile_internals" in (torch / "utils" / "_python_dispatch.py").read_text("utf-8")
+    except OSError:
+        return False
+
+
+def _cupy() -> str | None:
+    for name in CUPY:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None
 
 
 def foreign_owners() -> list[dict[str, str]]:
@@ -54,6 +88,7 @@ def facts() -> dict[str, object]:
         "platform": platform.platform(),
         "packages": {name: version_of(name) for name in PACKAGES},
         "foreign": foreign_owners(),
+        "builds": builds(),
     }
 
 

@@ -7,6 +7,7 @@ import textwrap
 from opguard_core.contract.knobs import KNOBS
 
 TOPIC = "knobs"
+DESCRIPTION = "The settings that --deterministic applies."
 _WIDTH = 100
 _WHEN = {"launch": "in the environment, unless it is set there already", "rank": "in each rank, right after torch is imported"}
 

@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from opguard_core.ids import SIDES
+from opguard_harness.report import device_words
 from opguard_harness.report.escape import terminal
 
+_LOOSE = 4
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
 def preflight_page(found: Mapping[str, Any]) -> list[str]:
-    """Lay out the findings of ``workspace.preflight.preflight``.
+    """Lay out the findings of ``workspace.preflight.findings``.
 
     Args:
         found: Its result.
@@ -23,8 +25,11 @@ def preflight_page(found: Mapping[str, Any]) -> list[str]:
     lines = [
         f"common      {counted}: {shares} (data aside); {common['renamed']} renamed",
         *(f"{side:<11} {_alone(found['alone'][side])}" for side in SIDES),
+        *_device_work(found.get("device_work")),
+        *(f"profiler    {side}: {terminal(device_words.profiled(check))}" for side, check in found.get("kernel_check", {}).items()),
         f"contract    {_contract(found['contract'])}",
         *(f"{'cost' if side == SIDES[0] else '':<11} {_cost(side, cost[side], cost['mode'])}" for side in SIDES),
+        *_bases(cost),
         f"disk        {_disk(cost['disk'])}",
         *(f"warning     {terminal(text)}" for text in found["warnings"]),
     ]
@@ -47,6 +52,27 @@ def _alone(alone: Mapping[str, Any]) -> str:
     return f"{own}; the first: {terminal(where)} ({terminal(first['at'])})"
 
 
+def _device_work(work: Mapping[str, Any] | None) -> list[str]:
+    """Boundaries that do device work, work without a boundary, and kernels of one side only."""
+    if work is None:
+        return []
+    lines = [f"device work {terminal(device_words.in_short(work))}"]
+    sites = work["sites"]
+    if sites is not None:
+        lone = " and ".join(f"{sites['alone'][side]['sites']} of the {side} alone" for side in SIDES)
+        lines.append(
+            f"            sites that launch it: {sites['both']} on both sides, {sites['one_sided_total']} common ones on one side "
+            f"only, {lone}; common ones that launch nothing: {sites['idle']}"
+        )
+    for side in SIDES:
+        rows = [row for rank in work[side].values() if rank["watched"] for row in rank["unattributed"]]
+        lines += [f"            {side}, without a boundary: {terminal(device_words.loose(row))}" for row in rows[:_LOOSE]]
+        lines += [f"            and {len(rows) - _LOOSE} more of the {side}"] if len(rows) > _LOOSE else []
+    lines += [f"            a lead: {terminal(device_words.lead(row))}" for row in work["one_sided"][:_LOOSE]]
+    more = work["one_sided_total"] - _LOOSE
+    return [*lines, *([f"            and {more} more kernels of one side only"] if more > 0 else [])]
+
+
 def _contract(contract: list[dict[str, Any]]) -> str:
     if not contract:
         return "no differences"
@@ -63,6 +89,18 @@ def _cost(side: str, cost: Mapping[str, Any], mode: str) -> str:
     others = ", ".join(f"{name} {one.ratio:.2f}x" for name, one in cost["modes"].items() if name != mode)
     measured = f"{own.ratio:.2f}x measured" if own.ratio is not None else "not timed"
     return f"{side}: {mode} {measured} on a step of {_milliseconds(cost['step_s'])}; estimated: {others}"
+
+
+def _bases(cost: Mapping[str, Any]) -> list[str]:
+    """What the estimates rest on, once where both sides share it, and the memory that observing takes of a card."""
+    said = {side: cost[side]["basis"] for side in SIDES}
+    alike = len(set(said.values())) == 1
+    lines = [f"basis       {terminal(text if alike else f'{side}: {text}')}" for side, text in said.items()][: 1 if alike else None]
+    taken = max(cost[side]["device_bytes"] for side in SIDES)
+    if taken:
+        pinned = max(cost[side]["pinned_bytes"] for side in SIDES)
+        lines.append(f"memory      {_size(taken)} of the card and {_size(pinned)} of the host for records on their way, in every mode")
+    return lines
 
 
 def _milliseconds(seconds: float) -> str:

@@ -10,7 +10,13 @@ from opguard_harness.report.escape import terminal
 
 
 class Progress:
-    """Says what goes on. A reader that went away silences it; the work goes on."""
+    """Says what goes on. A reader that went away silences it; the work goes on.
+
+    Attributes:
+        job: Id of the job whose work this is; empty outside of jobs.
+    """
+
+    job = ""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         """Write to ``stream``, by default standard error."""
@@ -31,6 +37,15 @@ class Progress:
             shown = terminal(text)[:79]  # a wrapped line could not be taken back
             self._put(f"{self._blank()}{shown}")
             self._width = len(shown)
+
+    def steps(self, phase: str, done: int | None, planned: int | None) -> None:
+        """How far a program is; the line of ``tick`` says it to people.
+
+        Args:
+            phase: What runs: "reference", "suspect", "run", or "comparing", which has no steps.
+            done: Training steps it has made, None if nobody knows.
+            planned: Steps it will make, None likewise.
+        """
 
     def done(self) -> None:
         """Remove a line that ``tick`` left."""

@@ -1,17 +1,19 @@
-"""The answer for people: at most six lines, which say what, where, why, what next and where to look; one more for filters.
+"""The answer for people: at most six lines, which say what, where, why, what next and where to look.
 
-Source text and names come from the observed programs; everything passes through the terminal escape.
+One more for filters, one for named boundaries, and one for patterns of calls that named none. Source text and names come from the
+observed programs; everything passes through the terminal escape.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from opguard_harness.report import device_words, semantic_words
 from opguard_harness.report.escape import terminal
 
 _TEXT_SHOWN = 110
 _FILTERS_SHOWN = 6
-_ORIGINS = {
+ORIGINS = {
     "operator": "all inputs and arguments are equal and the result differs (another implementation, a race, or hardware)",
     "argument": "an argument that is not a tensor differs",
     "dtype": "the same work is done in another precision",
@@ -23,7 +25,7 @@ _ORIGINS = {
     "permutation": "the same elements in another order",
     "structure": "one side does work that the other one lacks",
 }
-_NEXT = {
+NEXT = {
     "operator": "run both sides once more; if the place moves, it is a race; else compare the implementations of this operator",
     "argument": "follow the argument back to where it is computed",
     "dtype": "look for a cast, an autocast region or a default dtype that one side lacks",
@@ -40,14 +42,14 @@ _COMPARED = (("ranks", "ranks"), ("steps", "steps"), ("paired", "paired_share"))
 
 
 def short_answer(answer: dict[str, Any]) -> list[str]:
-    """Render a checked answer in at most six lines, and one that says what filters did where some were named.
+    """Render a checked answer in at most six lines, with one more for filters, named boundaries and unused patterns of calls each.
 
     Args:
         answer: The documented object, with a verdict.
     """
     lines = {"diverged": _diverged, "identical": _identical, "inconclusive": _inconclusive}[answer["verdict"]](answer)
     traces = answer["trace"]
-    return [*lines, *_filters(answer), f"traces      {traces['reference']}  {traces['suspect']}"]
+    return [*lines, *_named(answer), *_calls(answer), *_filters(answer), f"traces      {traces['reference']}  {traces['suspect']}"]
 
 
 def _diverged(answer: dict[str, Any]) -> list[str]:
@@ -59,12 +61,21 @@ def _diverged(answer: dict[str, Any]) -> list[str]:
     caution = f" Note that settings that change arithmetic differ: {_cut(', '.join(changed))}." if changed else ""
     caveat = _caveat(answer)
     said = f" {_cut(caveat['text'], 300)}" if caveat else ""
+    said += _kernels(pivot)
     return [
         f"diverged    {where}: {what}, after {answer['prefix']['pairs']} equal pairs{_replayed(answer)}",
         *(f"{side:<11} {_place(pivot[side])}" for side in ("reference", "suspect")),
-        f"origin      {pivot['origin']}{others}: {_ORIGINS[pivot['origin']]}.{said}{caution}",
-        f"next        {_offered(answer) or (_cut(caveat['fix'], 300) if caveat else _NEXT[pivot['origin']])}",
+        f"origin      {pivot['origin']}{others}: {ORIGINS[pivot['origin']]}.{said}{caution}",
+        f"next        {_offered(answer) or (_cut(caveat['fix'], 300) if caveat else NEXT[pivot['origin']])}",
     ]
+
+
+def _kernels(pivot: dict[str, Any]) -> str:
+    """How the kernels of the pivot differ, where device work was recorded and they do."""
+    told = pivot.get("kernels")
+    if told is None or told["how"] in ("equal", "none"):
+        return ""
+    return f" Its kernels: {_cut(device_words.kernels(told, 2), 400)}."
 
 
 def _caveat(answer: dict[str, Any]) -> dict[str, Any] | None:
@@ -81,6 +92,26 @@ def _filters(answer: dict[str, Any]) -> list[str]:
     more = f", and {len(found) - _FILTERS_SHOWN} more" if len(found) > _FILTERS_SHOWN else ""
     pairs = answer["compared"].get("filtered", {}).get("pairs", 0)
     return [f"filters     {', '.join(said[:_FILTERS_SHOWN])}{more}; {pairs} pairs of boundaries are hidden"]
+
+
+def _named(answer: dict[str, Any]) -> list[str]:
+    """What the named boundaries of both say; nothing where there are none."""
+    told = answer.get("semantic")
+    if told is None:
+        return []
+    facts = semantic_words.facts(told)
+    place = (told["first"] or {}).get("suspect")
+    at = f" | {_place(place)}" if place else ""
+    more = f"; {'; '.join(facts)}" if facts else ""
+    return [f"named       {_cut(semantic_words.sentence(told), 400)}{at}{_cut(more, 400)}"]
+
+
+def _calls(answer: dict[str, Any]) -> list[str]:
+    """Patterns of ``--callsites`` that named no call on either side: a name mistyped, or code that did not run."""
+    ranks = [one.get("observed", {}).get("callsites") for side in answer["coverage"].values() for one in side.values()]
+    told = [one["unused"] for one in ranks if one is not None]
+    unused = sorted(set(told[0]).intersection(*told[1:])) if told else []
+    return [f"calls       --callsites {_cut(', '.join(unused), 200)}: names no call that ran"] if unused else []
 
 
 def _replayed(answer: dict[str, Any]) -> str:
@@ -107,10 +138,15 @@ def _identical(answer: dict[str, Any]) -> list[str]:
     )
     return [
         f"identical   {prefix['pairs']} pairs of boundaries, {prefix['tensors']} tensors, {prefix['bytes']} bytes",
-        f"compared    {_compared(compared)}",
+        f"compared    {_compared(compared)}{_device_work(answer)}",
         f"differences {named}",
         f"limits      {' '.join(part for part in (_cut(answer['scope'].get('limit', ''), 200), _reasons(answer)) if part) or 'none'}",
     ]
+
+
+def _device_work(answer: dict[str, Any]) -> str:
+    """Which share of the device's work has a boundary; nothing where there was no device."""
+    return f"; device work with a boundary: {_cut(device_words.in_short(answer['device_work']), 300)}" if "device_work" in answer else ""
 
 
 def _compared(compared: dict[str, Any]) -> str:

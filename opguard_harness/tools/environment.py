@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from opguard_harness.tools.declaration import Next, Result, Tool, argument
+from opguard_harness.interface.declaration import Next, Result, Role, Tool, argument
 
 
 @dataclass(frozen=True)
 class DoctorArguments:
-    python: str = argument("Training Python to check: a path or a name on PATH; empty looks for one as `compare` does.", "")
+    python: str = argument("Training Python to check; empty looks for one as `compare` does.", "", role=Role.PYTHON)
 
 
 @dataclass(frozen=True)
@@ -36,22 +36,23 @@ def doctor(arguments: DoctorArguments) -> DoctorResult:
 
     report = examine(Path(arguments.python) if arguments.python else None)
     checks = [Check(item.name, item.level, item.found, item.fix) for item in report.items]
-    failing = [item for item in report.items if item.level == "fail"]
+    failing = [item.name for item in report.items if item.level == "fail"]
     if failing:
-        summary = f"Not ready: {failing[0].found} {failing[0].fix}"
-        following = []
+        summary = f"Not ready: {', '.join(failing)}. `checks` says what is wrong and the line that mends it."
+        given = {"python": arguments.python} if arguments.python else {}
+        following = [Next("doctor", given, "again, when the lines under `fix` have been run")]
     else:
         summary = f"Ready: {report.python} can run a training under capture."
-        following = [Next("launch_preflight", {}, "look at what both sides share before a long run")]
-    return DoctorResult(summary=summary, ready=not failing, python=report.python, checks=checks, next=following)
+        following = [Next("open_case", {}, "begin an investigation, or go on where one stopped")]
+    return DoctorResult(summary=summary, ready=report.ready, python=report.python, checks=checks, next=following)
 
 
 TOOLS = (
     Tool(
         name="doctor",
         group="environment",
-        text="Check the training Python, the compiler, the disk and this installation. Use it first, and whenever a run does not start: "
-        "it prints the exact install line.",
+        text="Check the training Python, the compiler, the disk, the MCP SDK and this installation. Use it before the first run, and "
+        "whenever one does not start: it gives the exact install line.",
         arguments=DoctorArguments,
         result=DoctorResult,
         run=doctor,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +25,13 @@ def contents(trace: Path) -> dict[str, Any]:
     Raises:
         TraceFormatError: It cannot be read.
     """
+    from opguard_core.certify.devicework.coverage import times_of
     from opguard_core.trace.reader import Run
 
     run = Run.open(trace)
     operators: Counter[str] = Counter()
-    ranks = [_rank(number, rank, operators) for number, rank in sorted(run.ranks.items())]
+    times = times_of(run.manifest.extra.get("kernel_times"))
+    ranks = [_rank(number, rank, operators, times) for number, rank in sorted(run.ranks.items())]
     num_bytes = sum(path.stat().st_size for path in trace.rglob("*") if path.is_file())
     tensors = sum(rank["tensors"] for rank in ranks)
     manifest = run.manifest
@@ -69,7 +72,7 @@ def boundaries(trace: Path) -> tuple[Counter[tuple[str, str]], int]:
     return found, len(windows)
 
 
-def _rank(number: int, rank: RankTrace, operators: Counter[str]) -> dict[str, Any]:
+def _rank(number: int, rank: RankTrace, operators: Counter[str], times: Mapping[str, float]) -> dict[str, Any]:
     """Counts of one rank; adds its operators to the common count."""
     kinds: Counter[str] = Counter()
     phases: Counter[str] = Counter()
@@ -94,4 +97,13 @@ def _rank(number: int, rank: RankTrace, operators: Counter[str]) -> dict[str, An
         "ended": rank.manifest.ended,
         "engines": rank.manifest.engines,
         "coverage": rank.manifest.coverage,
+        **_device_work(rank, times),
     }
+
+
+def _device_work(rank: RankTrace, times: Mapping[str, float]) -> dict[str, Any]:
+    """Which share of the device's work has a boundary; nothing where there was no device."""
+    from opguard_core.certify.devicework.coverage import rank_work
+
+    found = rank_work(rank, times)
+    return {} if found is None else {"device_work": found.to_dict()}

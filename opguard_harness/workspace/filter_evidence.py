@@ -1,6 +1,7 @@
 """From the evidence of an answer to the filter it speaks for: the boundary itself says place and operator.
 
-Evidence is an id (``suspect:0:57``: side, rank, event) or a URI (``TRACE#rank=0&seq=57``) as answers and tools give them.
+Evidence is an id as tools give it (``ev:<trace12>/<rank>/<seq>``), one of the shell (``suspect:0:57``: side, rank, event), or a URI
+(``TRACE#rank=0&seq=57``).
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from opguard_core.certify.filters import Filter, parse_filter
 from opguard_core.certify.places import ChangedFiles, Places
 from opguard_core.certify.verdict import Place
 from opguard_core.errors import EvidenceNotFound, FilterInvalid
+from opguard_core.evidence.refs import FIELDS, EventRef, is_reference, parse
 from opguard_core.ids import SIDES
 from opguard_core.trace.reader import Run
+from opguard_harness.workspace.evidence import digest_of
 
 _ID = re.compile(r"(reference|suspect):(\d{1,9}):(\d{1,18})")
 _URI = re.compile(r"(.+)#rank=(\d{1,9})&seq=(\d{1,18})", re.DOTALL)
@@ -87,7 +90,7 @@ def filter_of(answer: dict[str, Any], evidence: list[str], slot: str, reason: st
     cited = [cite(answer, item) for item in dict.fromkeys(evidence)]
     by_side = {item.side: item for item in cited}
     if not cited or len(by_side) != len(cited):
-        raise FilterInvalid("A filter needs one piece of evidence, or one of each side.", hint="Give ids such as suspect:0:57.")
+        raise FilterInvalid("A filter needs one piece of evidence, or one of each side.", hint="Give ids such as ev:0123456789ab/0/57.")
     if len({fold_operator(item.operator) for item in cited}) > 1:
         raise FilterInvalid(f"The evidence shows two operators: {' and '.join(item.operator for item in cited)}.", hint="Name one side.")
     for item in cited:
@@ -110,15 +113,52 @@ def filter_of(answer: dict[str, Any], evidence: list[str], slot: str, reason: st
     )
 
 
+def references_of(answer: dict[str, Any], evidence: list[str], slot: str) -> list[EventRef]:
+    """Evidence of an answer, in whichever form it was given, under the ids that `get_evidence` takes."""
+    found = []
+    for side, rank, seq in (_parsed(answer["trace"], item) for item in dict.fromkeys(evidence)):
+        found.append(EventRef(digest_of(Path(answer["trace"][side])), rank, seq, slot))
+    return found
+
+
+def slot_named(evidence: list[str]) -> str:
+    """The one slot that evidence ids name, such as ``out.0`` of ``ev:.../57/out.0``; empty if they name none, or several."""
+    parts = {reference.part for reference in map(_event, evidence) if reference is not None and reference.part not in ("", *FIELDS)}
+    return parts.pop() if len(parts) == 1 else ""
+
+
+def _event(evidence: str) -> EventRef | None:
+    """The boundary that an evidence id names; None for other forms of evidence."""
+    if not is_reference(evidence):
+        return None
+    reference = parse(evidence)
+    if not isinstance(reference, EventRef):
+        raise EvidenceNotFound(f"{evidence[:80]!r} is no boundary of a trace.", hint="Give an ev: id of the answer.")
+    return reference
+
+
 def _parsed(traces: dict[str, str], evidence: str) -> tuple[str, int, int]:
     """Side, rank and event of a piece of evidence."""
+    reference = _event(evidence)
+    if reference is not None:
+        return _side_of(traces, reference), reference.rank, reference.seq
     named = _ID.fullmatch(evidence)
     if named:
         return named[1], int(named[2]), int(named[3])
     cited = _URI.fullmatch(evidence)
     if not cited:
-        raise EvidenceNotFound(f"{evidence[:80]!r} is no evidence of an answer.", hint="Give an id such as suspect:0:57, or a URI.")
+        raise EvidenceNotFound(f"{evidence[:80]!r} is no evidence of an answer.", hint="Give an id such as ev:0123456789ab/0/57.")
     for side in SIDES:
         if Path(traces[side]) == Path(cited[1]):
             return side, int(cited[2]), int(cited[3])
     raise EvidenceNotFound(f"{evidence!r} is not in a trace of this comparison.", hint="Name the comparison that gave it.")
+
+
+def _side_of(traces: dict[str, str], reference: EventRef) -> str:
+    """The side whose trace an evidence id names."""
+    sides = [side for side in SIDES if digest_of(Path(traces[side])).startswith(reference.trace)]
+    if len(sides) == 1:
+        return sides[0]
+    if sides:
+        raise EvidenceNotFound(f"{reference}: both sides are copies of one trace.", hint=f"Say suspect:{reference.rank}:{reference.seq}.")
+    raise EvidenceNotFound(f"{reference} is in neither trace of this comparison.", hint="Name the comparison that gave it.")

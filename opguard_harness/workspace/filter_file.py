@@ -7,20 +7,19 @@ The state folder's own file is used where none is named. A file that is not what
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from opguard_core.certify.filters import Filter, parse_filters
 from opguard_core.errors import FilterInvalid
-from opguard_core.trace.files import FILE_MODE, sync_directory, write_atomic
+from opguard_core.trace.files import sync_directory, write_atomic
+from opguard_harness.access.rules import current
 from opguard_harness.answer.plain import dumps
 from opguard_harness.config import private_dir, state_dir
-from opguard_harness.errors import FilterNotFound, FiltersDamaged
+from opguard_harness.errors import FilterNotFound, FiltersDamaged, PathRefused
+from opguard_harness.workspace.documents import locked, once
 
 FORMAT = 1
 MAX_BYTES = 4 << 20
@@ -29,7 +28,7 @@ MAX_FILTERS = 1_000
 
 def filter_path(name: str) -> Path:
     """The file that is meant: the one named, else the state folder's."""
-    return Path(name).expanduser().absolute() if name else state_dir() / "filters.json"
+    return current().path(name, "filters") if name else state_dir() / "filters.json"
 
 
 def filters_named(name: str) -> tuple[Filter, ...]:
@@ -52,16 +51,15 @@ def read_filters(path: Path, *, required: bool = False) -> list[Filter]:
         FiltersDamaged: It is missing though required, unreadable, of another format, or holds what is no filter.
     """
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+        data = current().read(path, "filters", MAX_BYTES)
+    except PathRefused as error:
+        raise FiltersDamaged(f"{error.message} That is no filter file.") from error
     except FileNotFoundError as error:
         if not required:
             return []
-        raise FiltersDamaged(f"{path} does not exist.", hint="Name one, or make one with `opguard-harness filters add`.") from error
+        raise FiltersDamaged(f"{path} does not exist.", hint="Name one, or make one with `add_benign_filter`.") from error
     except OSError as error:
         raise FiltersDamaged(f"{path} cannot be read: {error.strerror}.") from error
-    if len(data) > MAX_BYTES:
-        raise FiltersDamaged(f"{path} is larger than {MAX_BYTES} bytes; that is no filter file.")
     return _parse(path, data)
 
 
@@ -83,7 +81,7 @@ def add_filter(path: Path, new: Filter) -> bool:
             if other.id == new.id or other.names_same(new):
                 raise FilterInvalid(
                     f"Filter {other.id!r} in {path} hides that difference already, for another reason.",
-                    hint=f"Remove it first: opguard-harness filters remove {other.id}.",
+                    hint=f"Remove it first: `add_benign_filter` with `remove` {other.id!r} and the same file.",
                 )
         if len(filters) >= MAX_FILTERS:
             raise FilterInvalid(f"{path} holds {MAX_FILTERS} filters already.", hint="Remove some; so many hide too much.")
@@ -123,8 +121,8 @@ def _change(path: Path, change: Callable[[list[Filter]], list[Filter]]) -> bool:
     """Read, change and write while nobody else does; returns whether anything changed."""
     if path.parent == state_dir():
         private_dir(path.parent)
-    path = path.resolve()  # a link stays a link: what it leads to is changed
-    with _locked(path):
+    path = current().output(path, "filters").resolve()  # a link stays a link: what it leads to is changed
+    with locked(path):
         before = read_filters(path)
         after = sorted(change(before), key=lambda rule: rule.id)
         if after == before:
@@ -135,29 +133,9 @@ def _change(path: Path, change: Callable[[list[Filter]], list[Filter]]) -> bool:
     return True
 
 
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock beside the file; it belongs to the descriptor, so a writer that dies lets go of it."""
-    descriptor = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of which no key is said twice: the first would be lost without a word."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"one object has {next(name for name in names if names.count(name) > 1)[:40]!r} twice")
-    return found
-
-
 def _parse(path: Path, data: bytes) -> list[Filter]:
     try:
-        document: Any = json.loads(data, object_pairs_hook=_once)
+        document: Any = json.loads(data, object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
         raise FiltersDamaged(f"{path} is not JSON: {error}.") from error
     if not isinstance(document, dict) or not isinstance(document.get("filters"), list):

@@ -8,6 +8,9 @@ from typing import Any
 
 import anyio
 
+from opguard_harness.access.opened import refuse_opened
+from opguard_harness.access.rules import current
+from opguard_harness.access.traces import trace_folder
 from opguard_harness.compare.folders import Results, choose_out
 from opguard_harness.compare.interpreter import find
 from opguard_harness.compare.launching import SideRun, run_side
@@ -16,11 +19,13 @@ from opguard_harness.compare.processes import Interrupts
 from opguard_harness.compare.request import CaptureRequest, split_env
 from opguard_harness.compare.sides import ProgramSide
 from opguard_harness.errors import SideNotFound
-from opguard_harness.report.progress import Silent
+from opguard_harness.report.progress import Progress
 from opguard_harness.workspace.contents import contents
 
 
-def capture_once(folder: Path, argv: tuple[str, ...], capture: CaptureRequest, *, env: list[str]) -> tuple[Path, SideRun, dict[str, Any]]:
+def capture_once(
+    folder: Path, argv: tuple[str, ...], capture: CaptureRequest, *, env: list[str], out: Path, progress: Progress
+) -> tuple[Path, SideRun, dict[str, Any]]:
     """Run a program once in its own folder.
 
     Args:
@@ -28,6 +33,8 @@ def capture_once(folder: Path, argv: tuple[str, ...], capture: CaptureRequest, *
         argv: Its command line, with the interpreter still spelled ``python``.
         capture: How to observe it.
         env: ``NAME=VALUE`` pairs for it.
+        out: Folder for the results, absent.
+        progress: Where to say what goes on.
 
     Returns:
         The stored run's folder, the run, and what its trace holds.
@@ -36,12 +43,12 @@ def capture_once(folder: Path, argv: tuple[str, ...], capture: CaptureRequest, *
         OpGuardError: It could not be captured.
     """
     side = ProgramSide("run", existing_folder(folder), argv, split_env(env, "env"), folder)
-    final = choose_out(None, [side.folder], "run")
+    final = choose_out(out, [side.folder])
     require_room(capture.plan, final, sides=[heavier(capture.plan)])
     interpreter = find(capture.python)
     with Results(final) as results, Interrupts() as interrupts:
         kept = results.keep() / "run"
-        work = partial(run_side, side, interpreter, capture, results.partial / "run", kept=kept, interrupts=interrupts, progress=Silent())
+        work = partial(run_side, side, interpreter, capture, results.partial / "run", kept=kept, interrupts=interrupts, progress=progress)
         run = anyio.run(work)
         for entry in list((results.partial / "run").iterdir()):
             entry.rename(results.partial / entry.name)
@@ -55,11 +62,15 @@ def existing_folder(folder: Path) -> Path:
     """The absolute folder.
 
     Raises:
-        SideNotFound: It is not there.
+        SideNotFound: It is not there, or is a trace, in which nothing runs.
+        OpenedReadOnly: It came out of a pack.
     """
-    path = folder.expanduser().absolute()
+    path = current().path(folder, "folder")
     if not path.is_dir():
         raise SideNotFound(f"{path} is not a folder.")
+    refuse_opened(path.resolve(), "folder")
+    if trace_folder(path) is not None:
+        raise SideNotFound(f"{path} is a trace of an earlier run, and no program's folder.")
     return path
 
 

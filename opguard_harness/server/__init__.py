@@ -1,0 +1,1 @@
+"""The MCP server: one file adapts the registry, the others carry bytes."""
