@@ -25,7 +25,7 @@ from typing import Any
 
 from tests.benchmarks.report import RESULTS, Section, criteria_table, machine, replace_section
 
-SECTIONS = ("capture", "align", "trace", "fingerprint", "matrix")
+SECTIONS = ("capture", "align", "trace", "fingerprint", "matrix", "calls", "callsites", "server", "agent")
 
 
 def quick_options(name: str) -> dict[str, Any]:
@@ -39,9 +39,13 @@ def quick_options(name: str) -> dict[str, Any]:
 
         return {"shape": TINY, "steps": 3}
     options: dict[str, dict[str, Any]] = {
+        "agent": {"runs": 2},
         "align": {"sizes": (500, 1_000), "layers": 2},
         "trace": {"steps": 3, "layers": 2, "repeat": 1},
         "fingerprint": {"mebibytes": 1, "many": 100},
+        "calls": {"stored": 30, "rounds": 2},
+        "callsites": {"rounds": 1, "turns": 10},
+        "server": {"rounds": 1},
     }
     return options[name]
 

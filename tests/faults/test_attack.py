@@ -10,7 +10,9 @@ import pytest
 from opguard_core.ids import VERDICTS
 from tests.faults.attack.__main__ import attack_all, table
 from tests.faults.attack.targets import TARGETS
+from tests.support.campaign import CAMPAIGN
 
+INPUTS = 1_000_000 if CAMPAIGN else 60_000
 FEW = {"index": 2000, "manifest": 2000, "segment": 1000, "files": 150, "rows": 80}
 REACHED = {"index": {"read", "torn", "refused"}, "files": {"read", "torn", "refused"}, "rows": {*VERDICTS, "refused"}}
 
@@ -34,9 +36,9 @@ def test_a_few_thousand_inputs(target):
 
 @pytest.mark.full
 @pytest.mark.timeout(3600)
-def test_a_million_inputs(tmp_path, capsys):
-    found = attack_all(1_000_000, seed=1, artefacts=tmp_path, jobs=2)
+def test_many_inputs(tmp_path, capsys):
+    found = attack_all(INPUTS, seed=1, artefacts=tmp_path, jobs=2)
     with capsys.disabled():
         print(f"\n{table(found)}")
     assert not [item.failure for item in found if item.failure]
-    assert sum(item.inputs for item in found) == 1_000_000
+    assert sum(item.inputs for item in found) == INPUTS

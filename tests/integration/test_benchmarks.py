@@ -20,7 +20,7 @@ def body(markdown):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in markdown.splitlines()[RESULTS_ROWS:]]
 
 
-@pytest.mark.parametrize("name", ["trace", "fingerprint"])
+@pytest.mark.parametrize("name", ["trace", "fingerprint", "callsites"])
 def test_a_section_measures_something(tmp_path, name):
     section = run(name, tmp_path, lambda text: None, quick=True)
     assert all(body(table) for table in section.tables)

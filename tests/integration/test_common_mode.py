@@ -15,6 +15,7 @@ import pytest
 from opguard_harness.answer.schema import compare_schema
 from opguard_harness.answer.validate import faults
 from opguard_harness.report.short import short_answer
+from tests.support.campaign import campaign
 from tests.support.fake_training import REPOSITORY
 
 PROGRAMS = Path(__file__).resolve().parents[1] / "programs" / "common_mode"
@@ -57,7 +58,7 @@ def test_a_bug_that_both_sides_have_is_invisible_and_the_answer_says_so(compare)
     assert "limits      Both sides computed the same bits. That does not say that they are right: a bug that both sides have" in text
 
 
-@pytest.mark.parametrize("policy", ["bfloat16", "autocast"])
+@pytest.mark.parametrize("policy", [pytest.param("bfloat16", marks=campaign), "autocast"])
 def test_another_precision_everywhere_is_a_policy_and_not_the_place_of_a_bug(compare, policy):
     answer, text = compare("precision", "precision", "--suspect-args", policy)
     assert (answer["verdict"], answer["pivot"]["origin"], answer["pivot"]["step"]) == ("diverged", "dtype", 0)
@@ -77,8 +78,8 @@ def test_one_cast_in_one_layer_is_a_place(compare):
     ("what", "origins", "reason"),
     [
         ("torch", {"random-state"}, "unseeded"),
-        ("random", {"input-data"}, "runs-differ"),
-        ("numpy", {"input-data"}, "runs-differ"),
+        pytest.param("random", {"input-data"}, "runs-differ", marks=campaign),
+        pytest.param("numpy", {"input-data"}, "runs-differ", marks=campaign),
         ("clock", {"argument"}, "runs-differ"),
     ],
 )
@@ -103,7 +104,7 @@ def test_runs_that_differ_elsewhere_each_time_are_told_to_look_for_that(compare)
         assert place["text"].startswith("bias.add_")
 
 
-@pytest.mark.parametrize("what", ["init", "dropout", "attention"])
+@pytest.mark.parametrize("what", [pytest.param("init", marks=campaign), pytest.param("dropout", marks=campaign), "attention"])
 def test_numbers_drawn_inside_an_operator_by_a_program_that_says_nothing(compare, what):
     answer, text = compare("quiet", "quiet", argv=("python", "train.py", what))
     assert (answer["verdict"], answer["pivot"]["origin"]) == ("diverged", "random-state")

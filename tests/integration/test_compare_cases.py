@@ -28,7 +28,6 @@ NAMED = os.environ.get("OPGUARD_CASES", "")
 CASES = Path(NAMED or REPOSITORY.parent / "shared" / "cases").absolute()
 SLUGS = sorted(path.parent.name for path in CASES.glob("*/case.json"))
 NEVER = ("WRONG", "MISSED", "ERROR", "SCHEMA", "EXIT", "TOUCHED")
-LEAST_RIGHT_SHARE = 21 / 24
 TRIES_OF_A_RACE = 3
 
 pytestmark = [
@@ -37,7 +36,6 @@ pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.skipif(not SLUGS and not NAMED, reason=f"no cases lie in {CASES}; OPGUARD_CASES names their folder"),
 ]
-marks: dict[str, tuple[str, str]] = {}
 
 
 @dataclass(frozen=True)
@@ -126,10 +124,10 @@ def test_the_answer_is_the_documented_object_and_the_exit_code_fits(ran):
     assert ran.code == {"identical": 0, "diverged": 1, "inconclusive": 3}[ran.answer["verdict"]]
 
 
-def test_the_verdict_is_never_wrong(ran):
+def test_the_verdict_is_right(ran):
+    """Of cases that nobody has looked at, less is asked: a place near the truth, or a refusal."""
     mark, found = checker().judge(ran.case, ran.answer)
-    marks[ran.case["slug"]] = (mark, found)
-    assert mark not in NEVER, f"{mark}: {found}; reasons: {ran.answer['reasons']}"
+    assert mark not in NEVER if NAMED else mark == "right", f"{mark}: {found}; reasons: {ran.answer['reasons']}"
 
 
 def test_the_folder_of_the_environment_holds_cases():
@@ -201,10 +199,3 @@ def test_the_traces_are_whole_and_judged_alike_from_the_other_side(ran):
         ours, theirs = ran.answer["pivot"], mirrored["pivot"]
         assert theirs["step"] == ours["step"]  # the phase is the suspect's own, which may be another than the reference's
         assert (theirs["reference"], theirs["suspect"]) == (ours["suspect"], ours["reference"])
-
-
-def test_enough_of_the_cases_are_right():
-    if not marks or len(marks) < len(SLUGS):
-        pytest.skip("not all cases were run")
-    right = sum(mark == "right" for mark, _ in marks.values())
-    assert right / len(marks) >= LEAST_RIGHT_SHARE, marks

@@ -1,12 +1,14 @@
 """Filters as an engineer meets them: from an answer's evidence to a dry run, a file, and a comparison that names it."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from opguard_harness.__main__ import main
 from opguard_harness.answer.schema import compare_schema
 from opguard_harness.answer.validate import faults
+from tests.support.calls import finished
 from tests.support.script import Held, Script
 from tests.unit.certify.conftest import train
 from tests.unit.certify.test_filters import kept_aside
@@ -99,10 +101,14 @@ def test_from_an_open_end_to_a_verdict_with_a_filter(place, command, compared):
     again = command("compare", "--reference", place / "reference", "--suspect", place / "suspect", "--filters", listed["path"], code=0).out
     assert f"filters     {rule['id']} hid 1; 1 pairs of boundaries are hidden" in again
     sides = {side: str(place / side) for side in ("reference", "suspect")}
-    for tool, given in (("first_difference", {"comparison": str(place / "second")}), ("align", {**sides, "filters": listed["path"]})):
-        told = json.loads(command("call", tool, json.dumps(given)).out)
-        assert told["verdict"] == "identical"
-        assert told["summary"].endswith("Benign filters hid what differs at 1 pair of boundaries."), "never without them"
+
+    def call(name, **arguments):
+        return json.loads(command("call", name, json.dumps(arguments)).out)
+
+    told = [call("first_difference", comparison=str(place / "second")), finished(call, "align", **sides, filters=listed["path"])]
+    for result in told:
+        assert result["verdict"] == "identical"
+        assert result["summary"].endswith("Benign filters hid what differs at 1 pair of boundaries."), "never without them"
     assert compared(None, None, code=3, name="third")["filters"] == [], "filters are off unless they are named"
 
     page = command("filters", "dry-run", place / "first").out
@@ -193,27 +199,45 @@ def test_the_tools_do_what_the_command_does(place, command, compared):
 
     first = compared(unread(500), unread(501), code=3)
     (candidate,) = first["candidates"]
-    cited = call("first_difference", comparison=str(place / "first"))["evidence"]
-    assert evidence(candidate) in [entry["id"] for entry in cited]
-    given = {"comparison": str(place / "first"), "evidence": [evidence(candidate)], "slot": "out.0", "reason": REASON}
+    case = call("open_case", symptom="a statistic differs", root=str(place))["case"]
+    cited = [entry["id"] for entry in call("first_difference", comparison=str(place / "first"))["evidence"]]
+    both = [name for name in cited if name.split("/")[2] == str(candidate["seq"]["suspect"])]
+    assert len(both) == 2, "the candidate on both sides"
+    given = {"comparison": str(place / "first"), "evidence": both, "slot": "out.0", "reason": REASON, "case": case}
     tried = call("add_benign_filter", **given)
     assert not tried["applied"]
     assert "hides 1 difference in that comparison; the verdict goes from inconclusive to identical. Dry run" in tried["summary"]
-    assert call("list_filters")["filters"] == []
+    assert [entry["id"] for entry in tried["evidence"]] == [f"{name}/out.0" for name in both]
+    assert call("add_benign_filter", **{**given, "evidence": [f"{name}/out.0" for name in both], "slot": ""})["filter"]["slot"] == "out.0"
+    assert call("list_filters", case=case)["filters"] == []
     (following,) = tried["next"]
-    assert call(following["tool"], **following["arguments"])["applied"]
-    listed = call("list_filters")
-    assert [rule["reason"] for rule in listed["filters"]] == [REASON]
-    sides = {side: str(place / side) for side in ("reference", "suspect")}
-    aligned = call("align", **sides, filters=listed["path"])
+    applied = call(following["tool"], **following["arguments"])
+    assert applied["applied"]
+    listed = call("list_filters", case=case)
+    assert [rule["reason"].replace("\\x1b", "\x1b") for rule in listed["filters"]] == [REASON]
+    assert call("list_filters")["filters"] == [], "the case has a file of its own"
+    assert listed["path"].endswith(f"/cases/{case}/filters.json")
+    following = applied["next"][0]
+    assert (following["tool"], following["arguments"]["filters"], following["arguments"]["case"]) == ("align", listed["path"], case)
+    aligned = finished(call, following["tool"], **following["arguments"])
     assert aligned["verdict"] == "identical"
     assert aligned["compared"]["filtered"] == {"pairs": 1, "differences": 1}
-    assert call("align", **sides)["verdict"] == "inconclusive"
+    sides = {side: str(place / side) for side in ("reference", "suspect")}
+    assert finished(call, "align", **sides)["verdict"] == "inconclusive"
+    rows = call("list_runs", case=case)["runs"]
+    assert [(row["id"], row["kind"], row["state"], row["verdict"]) for row in rows] == [
+        (aligned["comparison"], "compare", "succeeded", "identical")
+    ]
+    report = call("write_report", case=case, verdict="identical")
+    assert listed["filters"][0]["id"] in Path(report["path"]).read_text()
     assert call("add_benign_filter", code=2, remove="x", apply=True)["error"]["slug"] == "invalid-arguments"
     assert call("add_benign_filter", code=2, comparison="x")["error"]["slug"] == "invalid-arguments"
     assert call("add_benign_filter", code=2, remove="none")["error"]["slug"] == "filter-not-found"
-    assert call("add_benign_filter", remove=listed["filters"][0]["id"])["summary"].startswith("Removed filter")
-    assert call("list_filters")["summary"] == "No filters."
+    assert call("list_filters", code=2, case=case, filters=listed["path"])["error"]["slug"] == "invalid-arguments"
+    assert call("add_benign_filter", code=2, **{**given, "evidence": ["ev:000000000000/0/92"]})["error"]["slug"] == "evidence-not-found"
+    removed = call("add_benign_filter", remove=listed["filters"][0]["id"], case=case)
+    assert removed["summary"].startswith("Removed filter")
+    assert call("list_filters", **removed["next"][0]["arguments"])["summary"] == "No filters."
 
 
 def test_a_long_list_is_cut_and_continued(place, command):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from opguard_core.fingerprint import native
+from opguard_core.builds.compilers import find_compilers
 from opguard_core.plan.command import launch_argv
 
 
@@ -229,7 +229,7 @@ def test_a_capture_that_fails_to_start_ends_the_program_with_our_traceback(tmp_p
 
 
 def test_the_native_fingerprint_is_built_before_the_program_starts(tmp_path):
-    if not native.find_compilers():
+    if not find_compilers():
         pytest.skip("no C compiler")
     build = tmp_path / "cache" / "opguard" / "build"
     look = f"import pathlib; print(len(list(pathlib.Path({str(build)!r}).glob('fingerprint-*.so'))))"

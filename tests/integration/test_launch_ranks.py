@@ -30,11 +30,13 @@ def run(rank, world):
 """
 
 
-def observe(tmp_path, source, *argv, options=None):
+def observe(tmp_path, source, *argv, options=None, **environment):
     (tmp_path / "train.py").write_text(source)
     words = launch_argv(sys.executable, tmp_path / "trace", [sys.executable, "train.py", *argv], **(options or {}))
     env = {key: value for key, value in os.environ.items() if not key.startswith(("OPGUARD", "PYTHON"))}
-    done = subprocess.run(words, cwd=tmp_path, env={**env, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        words, cwd=tmp_path, env={**env, "OMP_NUM_THREADS": "1", **environment}, capture_output=True, text=True, check=False
+    )
     return done, json.loads((tmp_path / "trace" / "manifest.json").read_text())
 
 
@@ -62,13 +64,14 @@ if __name__ == "__main__":
         [child.join() for child in children]
 """
     )
-    done, manifest = observe(tmp_path, source, how)
+    done, manifest = observe(tmp_path, source, how, OPGUARD_SHIM="1" if sys.platform.startswith("linux") else "0")
     assert done.returncode == 0, done.stderr
     assert (manifest["ranks"], manifest["gaps"]) == ([0, 1], [])
     for rank in (0, 1):
         found = rank_manifest(tmp_path, rank)
         assert (found["rank"], found["world_size"], found["ended"], found["complete"]) == (rank, 2, "exit", True)
         assert found["segments"]
+        assert found["engines"].get("launches", {}).get("active") is (True if manifest["shim"]["preloaded"] else None)
     assert reasons(manifest)[-2:] == ["parent-of-ranks", "resource-tracker"]
     assert (tmp_path / "trace" / "parent-of-ranks" / "manifest.json").exists()
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,9 @@ from opguard_core.plan.document import load_plan
 from opguard_harness.__main__ import main
 from opguard_harness.answer.schema import compare_schema
 from opguard_harness.answer.validate import faults
-from opguard_harness.registry import find
-from opguard_harness.tools.declaration import schema_of
+from tests.support.calls import answer_schema, finished
 from tests.support.fake_training import REPOSITORY
+from tests.support.family import family_of
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
@@ -42,8 +43,12 @@ def shell(place, *words, code=0):
 def call(place, tool, code=0, **arguments):
     result = json.loads(shell(place, "call", tool, json.dumps(arguments), code=code))
     if code == 0:
-        assert faults(result, schema_of(find(tool).result)) == []
+        assert faults(result, answer_schema(tool)) == []
     return result
+
+
+def job(place, tool, **arguments):
+    return finished(partial(call, place), tool, **arguments)
 
 
 def compare(place, *words, code):
@@ -166,7 +171,7 @@ def test_a_guarded_run_under_another_plan_or_none_is_never_called_equal(looked, 
     traces = {}
     for name, file in {"one": place / "plan.json", "again": place / "plan.json", "other": other, "none": None}.items():
         given = {"plan": str(file)} if file else {"mode": "verify"}
-        result = call(tmp_path, "run_guarded", folder=str(folder), python=sys.executable, **given)
+        result = job(tmp_path, "run_guarded", folder=str(folder), python=sys.executable, token=name, **given)
         assert (result["plan"] is None) == (file is None)
         traces[name] = result["trace"]
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -223,17 +228,3 @@ def test_an_interrupted_preflight_leaves_neither_files_nor_processes(tmp_path):
     assert family_of(tmp_path) == []
     assert list((tmp_path / "cache" / "opguard" / "scratch").iterdir()) == []
     assert not (tmp_path / "p.json").exists()
-
-
-def family_of(place):
-    """Processes that still run for this test: those whose cache is here."""
-    mark = f"XDG_CACHE_HOME={place / 'cache'}".encode()
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            ours = entry.name.isdecimal() and mark in (entry / "environ").read_bytes().split(b"\0")
-            if ours and (entry / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX":
-                found.append((entry / "cmdline").read_bytes())
-        except OSError:
-            continue
-    return found

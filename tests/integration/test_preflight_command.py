@@ -35,7 +35,7 @@ def sides(place, reference=None, suspect=None):
 def test_the_page_says_everything_in_a_few_lines(place, command):
     said = command("preflight", *sides(place), "--planned-steps", 7, "--plan", place / "plan.json")
     words = [line.split(" ")[0] for line in said.out.splitlines()]
-    assert words == ["common", "reference", "suspect", "contract", "cost", "", "disk", "plan", "next"]
+    assert words == ["common", "reference", "suspect", "contract", "cost", "", "basis", "disk", "plan", "next"]
     assert "100.0% of the reference's, 100.0% of the suspect's (data aside); 0 renamed" in said.out
     assert "not timed" in said.out
     assert "for 7 steps fit" in said.out

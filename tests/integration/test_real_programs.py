@@ -15,12 +15,26 @@ import pytest
 from opguard_harness.answer.schema import compare_schema
 from opguard_harness.answer.validate import faults
 from opguard_harness.workspace.planted import FIRST, pairs, stage
+from tests.support.campaign import campaign
 from tests.support.fake_training import REPOSITORY
 
 pytestmark = [pytest.mark.torch, pytest.mark.full, pytest.mark.timeout(900)]
 
 # The first example is in the fast tier (test_shell.py). Pairs that share a reference stand together, the equal one first.
 PAIRS = sorted((pair for pair in pairs() if pair.example != FIRST), key=lambda pair: (pair.example, pair.launch, bool(pair.expected)))
+
+TELLING = {
+    "accelerate/processes",
+    "accelerate/sign",
+    "ddp/refactored",
+    "ddp/hook",
+    "hf_trainer/refactored",
+    "hf_trainer/library",
+    "lightning/refactored",
+    "lightning/backward",
+    "nanogpt/refactored",
+    "nanogpt/backward",
+}
 
 
 class Shell:
@@ -82,14 +96,16 @@ def answers(shell):
     return answer
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.title)
+@pytest.mark.parametrize("pair", [pytest.param(pair, marks=[] if pair.title in TELLING else campaign, id=pair.title) for pair in PAIRS])
 def test_the_answer_is_what_was_planted(answers, pair):
     answer = answers(pair.title)
     assert pair.missed(answer) == "", answer["reasons"]
     assert answer["prefix"]["pairs"] > 100
 
 
-@pytest.mark.parametrize("example", sorted({pair.example for pair in PAIRS}))
+@pytest.mark.parametrize(
+    "example", [pytest.param(one, marks=[] if one in ("ddp", "nanogpt") else campaign) for one in sorted({pair.example for pair in PAIRS})]
+)
 def test_a_program_agrees_with_itself(shell, answers, example, tmp_path):
     first = next(pair for pair in PAIRS if pair.title == f"{example}/refactored")
     answers(first.title)

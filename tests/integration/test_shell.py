@@ -6,15 +6,15 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from opguard_harness.answer.schema import compare_schema
 from opguard_harness.answer.validate import faults
-from opguard_harness.registry import find
-from opguard_harness.tools.declaration import schema_of
 from opguard_harness.workspace.planted import find_pair
+from tests.support.calls import answer_schema, finished
 from tests.support.fake_training import REPOSITORY
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
@@ -34,8 +34,12 @@ def shell(state, *words, code=0, cwd=REPOSITORY, **variables):
 def call(state, tool, code=0, **arguments):
     result = json.loads(shell(state, "call", tool, json.dumps(arguments), code=code))
     if code == 0:
-        assert faults(result, schema_of(find(tool).result)) == []
+        assert faults(result, answer_schema(tool)) == []
     return result
+
+
+def job(state, tool, **arguments):
+    return finished(partial(call, state), tool, **arguments)
 
 
 def snapshot(folder):
@@ -84,22 +88,20 @@ def test_first_difference_is_small_and_shows_both_sources(compared):
     assert result["verdict"] == "diverged"
     assert "loss * share" in result["excerpts"]["reference"]
     assert "token_loss(model, batch) * share" in result["excerpts"]["suspect"]
-    assert [item["tool"] for item in result["next"]] == ["show_source", "show_source"]
+    assert result["next"][0]["tool"] == "show_source"
     assert len(json.dumps(result)) <= 6_000
     again = call(place / "state", result["next"][0]["tool"], **result["next"][0]["arguments"])
-    assert f">{answer['pivot']['suspect']['line']} " in again["text"]
+    assert again["lines"] and ">" in again["text"]  # who called it: the lines of the pivot itself are in the excerpt
+    assert f">{answer['pivot']['suspect']['line']} " in result["excerpts"]["suspect"]
 
 
 def test_what_first_difference_cites_is_in_the_trace(compared):
-    from opguard_core.trace.reader import Run
-
-    place, _, _ = compared
+    place, answer, _ = compared
     result = call(place / "state", "first_difference", comparison=str(place / "out"))
-    for evidence in result["evidence"]:
-        trace, rank, seq = re.fullmatch(r"(.*)#rank=(\d+)&seq=(\d+)", evidence["uri"]).groups()
-        event, _ = Run.open(trace).ranks[int(rank)].event_at(int(seq))
-        assert event.operator in evidence["quote"]
-    assert len(result["evidence"]) == 2
+    cited = [call(place / "state", "get_evidence", id=entry["id"], comparison=str(place / "out")) for entry in result["evidence"]]
+    boundaries = [entry["fact"] for entry in cited if entry["kind"] == "boundary"]
+    assert [fact["operator"] for fact in boundaries] == [answer["pivot"]["operator"]] * 2
+    assert [fact["seq"] for fact in boundaries] == [answer["pivot"]["seq"][side] for side in ("reference", "suspect")]
 
 
 def test_the_source_shown_is_the_one_that_ran_not_the_one_on_disk(compared):
@@ -142,23 +144,20 @@ def test_an_agent_gets_from_two_runs_to_the_source_by_following_next(tmp_path):
     for side in ("reference", "suspect"):
         shutil.copytree(PAIR / side, tmp_path / side)
     common = {"python": sys.executable, "mode": "full"}
-    preflight = call(
+    preflight = job(
         state, "launch_preflight", reference=str(tmp_path / "reference"), suspect=str(tmp_path / "suspect"), python=sys.executable
     )
     assert preflight["common"]["boundaries_per_step"] > 0
     assert preflight["sides"]["reference"]["steps"] == 3
-    runs = {side: call(state, "run_guarded", folder=str(tmp_path / side), **common) for side in ("reference", "suspect")}
-    assert runs["reference"]["next"][0]["tool"] == "align"
-    aligned = call(state, "align", reference=runs["reference"]["run"], suspect=runs["suspect"]["run"])
+    runs = {side: job(state, "run_guarded", folder=str(tmp_path / side), **common) for side in ("reference", "suspect")}
+    assert runs["reference"]["next"][0]["tool"] == "list_runs"  # the other side has not run yet
+    aligned = job(state, "align", reference=runs["reference"]["run"], suspect=runs["suspect"]["run"])
     assert aligned["verdict"] == "diverged"
     following = aligned["next"][0]
     found = call(state, following["tool"], **following["arguments"])
     assert "token_loss(model, batch) * share" in found["excerpts"]["suspect"]
     listed = call(state, "list_runs")
-    assert [row["kind"] for row in listed["runs"]] == ["run", "run", "compare"] or {row["kind"] for row in listed["runs"]} == {
-        "run",
-        "compare",
-    }
+    assert [row["kind"] for row in listed["runs"]] == ["compare", "run", "run", "preflight"]
     assert listed["next"][0]["arguments"] == following["arguments"]
 
 

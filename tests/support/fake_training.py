@@ -49,7 +49,8 @@ def fake_program(folder: Path, **behaviour: Any) -> Path:
     Args:
         folder: The folder, absent.
         **behaviour: ``corrupt`` (an operator of step 1 gives another value), ``stop`` (crash after that many events), ``exit``
-            (code), ``signal`` (ends by it), ``hang`` (never ends), ``nothing`` (captures nothing), ``writes`` (a file it makes).
+            (code), ``signal`` (ends by it), ``hang`` (never ends), ``nothing`` (captures nothing), ``writes`` (a file it makes),
+            ``waits`` (a named pipe that somebody has to open for writing before it goes on).
     """
     folder.mkdir(parents=True)
     (folder / "train.py").write_text("print('hello')\n")
@@ -80,6 +81,8 @@ def train(out: Path, options: list[str], argv: list[str]) -> int:
         print("ModuleNotFoundError: No module named 'numppy'", file=sys.stderr)
         print("opguard: The program 'train.py' never imported torch. Check it. [nothing-captured]", file=sys.stderr)
         return 2
+    if behaviour.get("waits"):
+        Path(behaviour["waits"]).read_bytes()
     code = int(behaviour.get("exit", 0))
     number = behaviour.get("signal")
     write_trace(out, behaviour, mode=options[options.index("--mode") + 1], argv=argv, code=None if number else code, number=number)

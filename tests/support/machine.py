@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -77,8 +77,9 @@ class Machine:
         mode: "verify", or "full" (inputs that nobody wrote since are CARRIED).
     """
 
-    def __init__(self, sink: EventSink, *, rank: int = 0, mode: str = "full") -> None:
+    def __init__(self, sink: EventSink, *, rank: int = 0, mode: str = "full", sources: Mapping[str, str] | None = None) -> None:
         self.sink = sink
+        self.sources = sources or {}
         self.rank = rank
         self.mode = mode
         self.seq = 0
@@ -250,7 +251,7 @@ class Machine:
     def _frame(self, site: Site) -> int:
         if site not in self.frames:
             frame = self.frames[site] = len(self.frames)
-            source = f"# {site.file}\n"
+            source = self.sources.get(site.file, f"# {site.file}\n")
             self.sink.source(source_digest(source), source)
             self.sink.frame(
                 FrameRow(

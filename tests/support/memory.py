@@ -12,11 +12,11 @@ from opguard_core.trace import schema
 from opguard_core.trace.assemble import WindowAssembler
 from opguard_core.trace.codec import to_batch
 from opguard_core.trace.columns import StringTables, empty_columns, to_columns
-from opguard_core.trace.lookups import FrameTable, LifetimeTable, StackTable
+from opguard_core.trace.lookups import FrameTable, LaunchTable, LifetimeTable, StackTable
 from opguard_core.trace.manifest import RankManifest, RunManifest
 from opguard_core.trace.problems import TornTail
 from opguard_core.trace.reader import Run
-from opguard_core.trace.schema import EventRow, FrameRow, LifetimeRow, SlotRow
+from opguard_core.trace.schema import EventRow, FrameRow, LaunchRow, LifetimeRow, SlotRow
 from opguard_core.trace.window import WindowTable
 
 
@@ -24,7 +24,7 @@ class MemoryWriter:
     """An `EventSink` that keeps rows."""
 
     def __init__(self, rank: int = 0, world_size: int = 1, mode: str = "verify") -> None:
-        self.rows: dict[str, list[Any]] = {"events": [], "slots": [], "frames": [], "stacks": [], "lifetimes": []}
+        self.rows: dict[str, list[Any]] = {"events": [], "slots": [], "frames": [], "stacks": [], "lifetimes": [], "launches": []}
         self.manifest = RankManifest(rank=rank, world_size=world_size, mode=mode)
 
     def emit(self, event: EventRow, slots: Sequence[SlotRow]) -> None:
@@ -39,6 +39,9 @@ class MemoryWriter:
 
     def lifetime(self, row: LifetimeRow) -> None:
         self.rows["lifetimes"].append(row)
+
+    def launches(self, batch: Any) -> None:
+        self.rows["launches"] += [LaunchRow(*row.values()) for row in batch.to_pylist()]
 
     def source(self, digest: str, text: str) -> None:
         """Texts are not needed."""
@@ -71,6 +74,7 @@ class MemoryTrace:
         self.frames = FrameTable(self._decoded("frames"))
         self.stacks = StackTable(self._decoded("stacks"))
         self.lifetimes = LifetimeTable(self._decoded("lifetimes"))
+        self.launches = LaunchTable(self._decoded("launches"))
 
     def _decoded(self, table: str) -> list[Any]:
         rows = self._rows[table]
@@ -84,6 +88,9 @@ class MemoryTrace:
         ]
         yield from assembler.feed(*columns, self.path)
         yield from assembler.finish(whole=self.torn is None)
+
+    def window(self, number: int) -> WindowTable | None:
+        return next((table for table in self.iter_windows() if table.window == number), None)
 
 
 def memory_run(traces: Sequence[MemoryTrace], torn: TornTail | None = None, **facts: Any) -> Run:

@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from opguard_core.align.vocabulary import fold_operator
+from opguard_core.trace.codec import to_batch
 from opguard_core.trace.manifest import RunManifest, write_manifest
 from opguard_core.trace.reader import Run
-from opguard_core.trace.schema import EventRow, FrameRow, LifetimeRow, SlotRow
+from opguard_core.trace.schema import EventRow, FrameRow, LaunchRow, LifetimeRow, SlotRow
 from opguard_core.trace.writer import TraceWriter
 from tests.support.memory import MemoryTrace, MemoryWriter, memory_run
 
@@ -107,6 +108,7 @@ class Script:
         self.stacks: dict[tuple[int, ...], int] = {}
         self.dead: dict[int, int] = {}
         self.born: dict[int, int] = {}
+        self.launches: list[LaunchRow] = []
 
     def given(self, shape: tuple[int, ...], content: int | Held, **facts: Any) -> Tensor:
         """A tensor nobody observed being made."""
@@ -186,14 +188,28 @@ class Script:
         """The storage was found freed."""
         self.dead[tensor.storage] = self.seq
 
+    def launched(self, kernel: str, count: int = 1, *, kind: str = "kernel") -> None:
+        """The event before launched this."""
+        self.launches.append(LaunchRow(self.seq - 1, None, len(self.launches), kind, kernel, 0, count, 0, None))
+
+    def loose(self, kernel: str, count: int = 1, *, touches: bool | None = True, kind: str = "kernel") -> None:
+        """This was launched now, outside all boundaries."""
+        self.launches.append(LaunchRow(None, self.seq - 1 if self.seq else None, len(self.launches), kind, kernel, 0, count, 0, touches))
+
+    def replayed(self, captured_by: int, kernel: str, count: int = 1) -> None:
+        """A graph ran now, outside all boundaries, with this kernel, which an event had captured."""
+        self.launches.append(LaunchRow(captured_by, self.seq - 1, len(self.launches), "graph", kernel, 0, count, 0, True))
+
     def event(self, operator: str, slots: list[SlotRow], **facts: Any) -> None:
         """Emit one event with ready slots."""
         stack, user, library = self._places(facts)
         stream, state = facts.get("rng", ("", None))
         self.writer.emit(
             EventRow(
-                self.seq, facts.get("kind", "operator"), operator, self.seq * 1000, None, None, facts.get("thread", self.thread), 0,
-                self.clock, self.window, 0, facts.get("phase", self.phase), facts.get("module", ""), facts.get("node", ""),
+                self.seq, facts.get("kind", "operator"), operator, facts.get("t_host_ns", self.seq * 1000),
+                None, None, facts.get("thread", self.thread), 0,
+                self.clock, self.window, facts.get("microbatch", 0), facts.get("phase", self.phase),
+                facts.get("module", ""), facts.get("node", ""),
                 facts.get("forward"), stack, user, library, facts.get("args", ""), stream, state, True,
             ),
             slots,
@@ -239,6 +255,8 @@ class Script:
         """Finish the rank and, when it is the last one, the run; returns it opened."""
         for storage, born in self.born.items():
             self.writer.lifetime(LifetimeRow(storage, 64, born, self.dead.get(storage)))
+        if self.launches:
+            self.writer.launches(to_batch("launches", self.launches))
         manifest = self.writer.close(ended=ended, **closing)
         if self.folder is None:
             return memory_run([MemoryTrace(self.writer, manifest)])

@@ -39,6 +39,7 @@ from tests.support.edits import (
 )
 from tests.support.gpt import GptShape, gpt
 from tests.support.instructions import Instruction, Out, Program, Site
+from tests.support.launch_rows import Device, Watched
 from tests.support.machine import Machine
 
 __all__ = [
@@ -81,8 +82,9 @@ def emit_side(side: Program | Side, sink: EventSink, *, rank: int = 0, mode: str
     Returns:
         Number of events emitted.
     """
-    machine = Machine(sink, rank=rank, mode=mode)
-    for turn in (side if isinstance(side, Side) else Side(side)).turns():
+    whole = side if isinstance(side, Side) else Side(side)
+    machine = Machine(sink, rank=rank, mode=mode, sources=source_texts(whole))
+    for turn in whole.turns():
         if machine.seq == stop:
             break
         if turn.overwrite:
@@ -97,6 +99,17 @@ def emit_side(side: Program | Side, sink: EventSink, *, rank: int = 0, mode: str
     return machine.seq
 
 
+def source_texts(side: Side) -> dict[str, str]:
+    """The made-up source, by file: what each place says, on its line."""
+    lines: dict[str, dict[int, str]] = {}
+    for instruction in (*side.program.prologue, *side.program.body, *side.program.epilogue):
+        for site in (instruction.site, instruction.library, *instruction.calls):
+            place = side.renamed.get(site, site) if site is not None else None
+            if place is not None:
+                lines.setdefault(place.file, {})[place.line] = f"        {place.text}"
+    return {file: "".join(f"{said.get(line, '')}\n" for line in range(1, max(said) + 1)) for file, said in lines.items()}
+
+
 def write_rank(
     folder: Path, side: Program | Side, *, rank: int = 0, world_size: int = 1, mode: str = "full", **options: Any
 ) -> RankManifest:
@@ -109,13 +122,18 @@ def write_rank(
         world_size: Number of ranks.
         mode: As `emit_side`.
         **options: ``stop`` as `emit_side`; ``ended``, ``engines``, ``coverage``, ``contract`` as `TraceWriter.close`; others
-            as `TraceWriter`.
+            as `TraceWriter`. ``launches``: a `Device`, or none.
     """
     stop = options.pop("stop", None)
+    device: Device | None = options.pop("launches", None)
     closing = {name: options.pop(name) for name in ("engines", "coverage", "contract") if name in options}
     ended = options.pop("ended", "exit" if stop is None else "exception")
     writer = TraceWriter(folder, rank=rank, world_size=world_size, mode=mode, **options)
-    emit_side(side, writer, rank=rank, mode=mode, stop=stop)
+    watched = Watched(writer)
+    emit_side(side, watched, rank=rank, mode=mode, stop=stop)
+    if device is not None:
+        watched.launch(device)
+        closing["engines"] = {**closing.get("engines", {}), "launches": device.engine()}
     return writer.close(ended=ended, **closing)
 
 

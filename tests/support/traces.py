@@ -122,10 +122,16 @@ class Content:
         self.frames = list(trace.frames)
         self.stacks = [members.tolist() for members in trace.stacks]
         self.lifetimes = trace.lifetimes.columns["storage"].tolist()
+        self.launches = list(trace.launches)
 
     def __eq__(self, other: object) -> bool:
         assert isinstance(other, Content)
-        return self.num_events == other.num_events and len(self.lifetimes) == len(other.lifetimes) and self.is_prefix_of(other)
+        return (
+            self.num_events == other.num_events
+            and len(self.lifetimes) == len(other.lifetimes)
+            and self.launches == other.launches
+            and self.is_prefix_of(other)
+        )
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-TOOLS = ("pip", "pytest", "ruff", "mypy", "lint-imports")
+TOOLS = ("pip", "python", "pytest", "ruff", "mypy", "lint-imports")
 # "$@" is -m venv FOLDER: a virtual environment of stand-ins.
 PYTHON3 = """#!/bin/sh
 mkdir -p "$3/bin"
@@ -17,8 +17,8 @@ for tool in {tools}; do cp "{tool}" "$3/bin/$tool"; done
 TOOL = """#!/bin/sh
 echo "$(basename "$0") $*" >> "{calls}"
 case "$*" in
-  "-m not full") echo "===== 7 passed, 2 deselected in 1.50s =====" ;;
-  "-m full") echo "===== 1 failed, 3 passed in 75.25s (0:01:15) ====="; exit {code} ;;
+  *"-m not full") echo "===== 7 passed, 2 deselected in 1.50s =====" ;;
+  *"-m full") echo "===== 1 failed, 3 passed in 75.25s (0:01:15) ====="; exit {code} ;;
 esac
 """
 
@@ -49,7 +49,10 @@ def ci(tmp_path):
 def test_everything_is_checked_and_both_tiers_are_summed_up_at_the_end(ci, code):
     done, calls = ci(code)
     assert done.returncode == code, done.stderr
-    assert calls[1:] == ["pytest -m not full", "ruff check .", "ruff format --check .", "mypy ", "lint-imports ", "pytest -m full"]
+    lint = ["ruff check .", "ruff format --check .", "mypy ", "lint-imports "]
+    everywhere = "pytest -n auto --dist worksteal"  # all cores
+    fast, full = f"{everywhere} -m not full", f"{everywhere} --durations=40 -m full"
+    assert calls[1:] == [fast, *lint, "python -m tests.mcp.conformance", full]
     fast, full = done.stdout.splitlines()[-2:]
     assert fast == "fast tier: ===== 7 passed, 2 deselected in 1.50s ====="
     assert full == "full tier: ===== 1 failed, 3 passed in 75.25s (0:01:15) ====="

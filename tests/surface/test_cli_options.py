@@ -5,9 +5,12 @@ from typer.main import get_command
 from opguard_harness.cli.app import app
 
 FROZEN = {
-    "call": ["--json", "JSON", "NAME"],
+    "call": ["--json", "--root", "JSON", "NAME"],
     "compare": [
+        "--callsites",
         "--deterministic",
+        "--compiled",
+        "--engine",
         "--filters",
         "--json",
         "--mode",
@@ -19,6 +22,7 @@ FROZEN = {
         "--reference-args",
         "--reference-commit",
         "--reference-env",
+        "--semantic",
         "--steps",
         "--stop-on-contract",
         "--suspect",
@@ -35,7 +39,10 @@ FROZEN = {
     "filters dry-run": ["--filters", "--json", "COMPARISON"],
     "filters list": ["--filters", "--json"],
     "filters remove": ["--filters", "--json", "ID"],
+    "mcp": ["--allow-command", "--http", "--python", "--read-only", "--root", "--tools"],
+    "install": ["--json", "--project", "--remove", "--scope", "--write", "claude|cursor"],
     "preflight": [
+        "--callsites",
         "--deterministic",
         "--json",
         "--mode",
@@ -46,6 +53,7 @@ FROZEN = {
         "--reference-args",
         "--reference-commit",
         "--reference-env",
+        "--semantic",
         "--steps",
         "--suspect",
         "--suspect-args",
@@ -54,7 +62,12 @@ FROZEN = {
         "--window",
         "-- ARGV...",
     ],
+    "open": ["--approve-filters", "--json", "FILE"],
+    "pack": ["--include-sources", "--json", "--out", "CASE"],
+    "report": ["--check", "--comparison", "--json", "--out", "CASE"],
+    "repro": ["--json", "--out", "EVIDENCE|JOB"],
     "tools": ["--json"],
+    "timeline": ["--json", "--out", "--steps", "COMPARISON"],
     "trace": ["--json", "DIR"],
 }
 

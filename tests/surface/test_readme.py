@@ -69,7 +69,7 @@ def test_there_are_exactly_two_set_up_and_go_commands():
     commands = re.findall(r"^    (\S.*)$", section("Set up and go"), re.MULTILINE)
     assert len(commands) == 2
     assert commands[0].endswith("opguard-harness demo")
-    assert commands[1].endswith('pytest -m "not full"')
+    assert commands[1].endswith('pytest -n auto --dist worksteal -m "not full"')
 
 
 def test_ci_runs_the_command_of_the_readme():

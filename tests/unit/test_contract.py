@@ -2,15 +2,18 @@
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from opguard_core.contract.compare import compare, compare_ranks
+from opguard_core.contract.fitting import fitting
 from opguard_core.contract.knobs import KNOBS, launch_environment, launch_report
 from opguard_core.contract.source_tree import git_commit, tree_digest
 from opguard_core.contract.spec import RULES, SEVERITIES, is_late, rule_of
 from opguard_core.determinism.environment import relevant
+from opguard_core.ids import Origin
 from opguard_core.plan.redact import is_secret_name, redact_argv, redact_text
 from opguard_core.plan.support import DEPENDENCIES, install_line, untested_pair
 
@@ -254,3 +257,90 @@ def test_the_commit_is_read_without_running_git(tmp_path):
     assert git_commit(tmp_path) == head
     _git(tmp_path, "worktree", "add", "-q", "--detach", "tree")
     assert git_commit(tmp_path / "tree") == head
+
+
+LOADER = {"dataset": "Rows", "batch_size": 4, "sampler": ["RandomSampler"], "shuffle": True}
+
+
+def under(prefix, facts):
+    return {f"{prefix}.{key}": value for key, value in facts.items()}
+
+
+@pytest.mark.parametrize("prefix", ["loader.2", "load.0", "checkpoint.11"])
+@pytest.mark.parametrize("flip", [False, True], ids=["reference", "suspect"])
+def test_what_only_one_side_made_is_one_difference_with_all_its_settings(prefix, flip):
+    sides = [{"late": "end", **under(prefix, LOADER)}, {"late": "end"}]
+    (found,) = compare(*(sides[::-1] if flip else sides))
+    assert (found.key, found.severity) == (f"{prefix}.exists", "environment")
+    assert (found.suspect if flip else found.reference) == LOADER
+    assert (found.reference if flip else found.suspect) is None
+
+
+def test_what_both_sides_made_is_compared_setting_by_setting():
+    other = {**LOADER, "shuffle": False}
+    del other["sampler"]
+    found = severities({"late": "", **under("loader.1", LOADER)}, {"late": "", **under("loader.1", other)})
+    assert found == {"loader.1.shuffle": "order", "loader.1.sampler": "environment"}
+
+
+def test_a_run_killed_early_is_not_said_to_lack_what_it_did_not_get_to():
+    assert set(severities({"late": "end", **under("loader.0", LOADER)}, {})) >= {"loader.0.batch_size"}
+
+
+@pytest.mark.parametrize(
+    ("reference", "suspect", "told"),
+    [
+        ({"w": "1", "ema.updates": "2"}, {"w": "1"}, ({"ema.updates": "2"}, {})),
+        ({"w": "1"}, {"w": "2"}, ({"w": "1"}, {"w": "2"})),
+        ({"w": "1", "b": "2"}, {"module.w": "1", "module.b": "2"}, None),
+        ({"w": "1", "v": "1"}, {"module.w": "1"}, ({"w": "1"}, {})),
+    ],
+    ids=["one side only", "other bits", "renamed", "one of two alike"],
+)
+def test_loaded_tensors_are_named_that_make_the_difference(reference, suspect, told):
+    found = compare({"load.3.parts": reference, "late": ""}, {"load.3.parts": suspect, "late": ""})
+    if told is None:
+        assert found == []
+        return
+    assert (found[0].key, found[0].severity, found[0].conflicts) == ("load.3.parts", "arithmetic", False)
+    if reference == {"w": "1", "v": "1"}:  # either of the two is right
+        assert (len(found[0].reference), found[0].suspect) == (1, {})
+    else:
+        assert (found[0].reference, found[0].suspect) == told
+
+
+def test_of_many_loaded_tensors_a_few_are_named():
+    found = compare({"load.0.parts": {str(at): "a" for at in range(99)}, "late": ""}, {"load.0.parts": {}, "late": ""})
+    assert 0 < len(found[0].reference) < 20
+
+
+@pytest.mark.parametrize("origin", list(Origin))
+def test_settings_that_fit_an_origin_come_first_and_noise_never(origin):
+    contract = [
+        {"key": key, "severity": rule_of(key).severity, "reference": 1, "suspect": 2}
+        for key in ("torch.version", "start.rng.torch", "rng.step.numpy", "source.tree", "loader.1.sampler_epoch", "load.3.parts")
+    ]
+    keys = [item["key"] for item in fitting(contract, str(origin))]
+    assert not {"start.rng.torch", "rng.step.numpy", "source.tree"} & set(keys)
+    assert set(keys) == {"torch.version", "loader.1.sampler_epoch", "load.3.parts"}
+    first = {Origin.RANDOM_STATE: "loader.1.sampler_epoch", Origin.INPUT_DATA: "loader.1.sampler_epoch"}
+    loaded = (Origin.UNOBSERVED_PRODUCER, Origin.INITIAL_STATE)
+    if origin in first or origin in loaded:
+        assert keys[0] == first.get(origin, "load.3.parts")
+
+
+@pytest.mark.parametrize(
+    ("program", "fresh"),
+    [
+        ("", True),
+        ("numpy.random.rand()", False),
+        ("numpy.random.seed(3)", False),
+        ("numpy.random.set_state(numpy.random.RandomState(3).get_state())", False),
+        ("numpy.random.default_rng().random()", True),
+    ],
+    ids=["untouched", "drawn", "seeded", "restored", "of its own"],
+)
+def test_a_numpy_generator_that_nobody_touched_is_told_from_one_that_was(program, fresh):
+    code = f"import numpy.random; {program or 'pass'}; from opguard_core.determinism.streams import numpy_is_fresh; print(numpy_is_fresh())"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=REPOSITORY)
+    assert said.stdout.split() == [str(fresh)]

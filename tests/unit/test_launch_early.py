@@ -1,6 +1,7 @@
 """Ending a program in a private copy: the launcher's side with plain programs, the rank's side with made-up updates."""
 
 import os
+import subprocess
 import sys
 
 import pytest
@@ -17,9 +18,9 @@ STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); 
 
 
 def test_the_command_line_carries_it_and_refuses_what_makes_no_sense():
-    words = launch_argv("python", "out", ["python", "t.py"], plan="p.json", end_after=3, bare_steps=2)[3:]
+    words = launch_argv("python", "out", ["python", "t.py"], plan="p.json", end_after=3, bare_steps=2, end_with=77)[3:]
     options = parse(["run", *words])
-    assert (str(options.plan), options.end_after, options.bare_steps) == ("p.json", 3, 2)
+    assert (str(options.plan), options.end_after, options.bare_steps, options.end_with) == ("p.json", 3, 2, 77)
     for wrong in (["--end-after", "0"], ["--end-after", "-1"], ["--bare-steps", "2"]):
         with pytest.raises(ConfigError):
             parse(["run", "--out", "x", *wrong, "--", "python", "t.py"])
@@ -37,6 +38,15 @@ def test_a_program_is_ended_when_it_is_over_and_not_before(code, monkeypatch):
     ended = child.run_child([sys.executable, "-c", code], os.environ, over=over)
     assert (ended.over, ended.code, ended.signal, ended.status) == (True, None, None, 0)
     assert len(asked) == 4
+
+
+def test_a_program_goes_on_while_its_starter_lives_and_ends_with_it(tmp_path):
+    starter = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    direct, through_a_wrapper, gone = (early.orphaned(tmp_path, pid) for pid in (os.getppid(), starter.pid, 2**22 + 1))
+    assert (direct(), through_a_wrapper(), gone()) == (None, None, [])
+    starter.kill()
+    starter.communicate()
+    assert through_a_wrapper() == []
 
 
 def test_a_program_that_ends_by_itself_is_not_over():
@@ -104,7 +114,7 @@ def test_where_the_trace_cannot_be_closed_under_way_nothing_is_timed(rank):
     end, session, told = rank(1, 5, last=False)
     session.completed = 1
     end._stepped(object(), (), {})
-    assert told[:2] == ["stop", {"over": True, "step_times": {"observed": [], "bare": []}}]
+    assert told[:2] == ["stop", {"over": True, "step_times": {"observed": [], "bare": []}, "profiled": {}}]
 
 
 def write(run, pid, **facts):

@@ -12,6 +12,7 @@ import orjson
 import pyarrow as pa
 
 from opguard_core.trace.codec import encode_segment
+from tests.support.launch_rows import Device
 from tests.support.synthetic import GptShape, gpt, write_run
 
 Files = dict[str, bytes]
@@ -23,7 +24,7 @@ SHAPE = GptShape(layers=1, width=8, tokens=4, vocabulary=16, steps=2)
 def pristine() -> Files:
     """Files of one rank's trace of two windows in several segments, by name."""
     with TemporaryDirectory() as folder:
-        rank = write_run(Path(folder), gpt(SHAPE), mode="verify", segment_events=64) / "rank-00000"
+        rank = write_run(Path(folder), gpt(SHAPE), mode="verify", segment_events=64, launches=Device()) / "rank-00000"
         return {path.name: path.read_bytes() for path in sorted(rank.iterdir())}
 
 
@@ -83,11 +84,13 @@ def resealed(files: Files) -> Files:
     try:
         record = orjson.loads(files.get(MANIFEST, b""))
         corrected(record.get("segments"))
+        corrected(record.get("further"))
         result[MANIFEST] = sealed_manifest(orjson.dumps(record))
         lines = []
         for line in payloads(files.get(INDEX, b"")):
             record = orjson.loads(line)
             corrected(record.get("segments"))
+            corrected(record.get("further"))
             lines.append(orjson.dumps(record))
         result[INDEX] = chained_index(lines)
     except (ValueError, AttributeError):  # no JSON, or no object, any more
@@ -97,5 +100,6 @@ def resealed(files: Files) -> Files:
 
 def segments(files: Files) -> list[dict[str, Any]]:
     """Segment entries of the manifest."""
-    entries: list[dict[str, Any]] = orjson.loads(files[MANIFEST])["segments"]
+    record = orjson.loads(files[MANIFEST])
+    entries: list[dict[str, Any]] = [*record["segments"], *record["further"]]
     return entries

@@ -143,7 +143,7 @@ def _segment(data: bytes) -> str:
 def _segment_seeds() -> Iterator[bytes]:
     for files in (forging.uncompressed(), forging.pristine()):
         for table in TABLES:
-            name = f"{table}-000000.arrow"
+            name = min(name for name in files if name.startswith(f"{table}-"))
             data = files[name]
             rows_promised = next(entry["rows"] for entry in forging.segments(files) if entry["file"] == name)
             yield bytes([sorted(TABLES).index(table)]) + struct.pack("<H", rows_promised) + data

@@ -63,6 +63,20 @@ def test_every_way_to_get_fresh_memory_is_known(make):
     assert seen.slots(seen.of("add"))["in.0"].status == "uninitialised"
 
 
+def test_a_storage_that_was_emptied_and_has_room_again_holds_nothing_until_it_is_written():
+    kept = torch.ones(6)
+    with capturing() as seen:
+        kept.mul(2)
+        kept.untyped_storage().resize_(0)  # as sharded training frees a gathered parameter
+        kept.untyped_storage().resize_(24)
+        torch.add(kept[:3], kept[3:])
+        kept.copy_(torch.zeros(6))
+        kept.mul(3)
+    before, after = seen.slots(seen.of("mul", 0))["in.0"], seen.slots(seen.of("mul", 1))["in.0"]
+    assert (before.status, after.status, before.storage) == ("probed", "probed", after.storage)
+    assert [slot.status for slot in seen.slots(seen.of("add")).values()][:2] == ["uninitialised", "uninitialised"]
+
+
 def test_a_workspace_that_the_kernel_leaves_undefined_is_not_compared():
     lstm = torch.nn.LSTM(4, 4)
     with capturing() as seen:

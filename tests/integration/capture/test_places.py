@@ -111,3 +111,31 @@ def test_code_without_a_file_still_has_a_place():
         exec("torch.ones(2) + 1", {"torch": torch, "__name__": "x"})
     frame = seen.frame(seen.of("add"))
     assert (frame.file, frame.category, frame.line, frame.source) == ("<string>", "user", 1, "")
+
+
+@exact
+def test_what_threads_of_the_autograd_engine_run_is_placed_where_backward_was_called():
+    class Deep(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, depth):
+            ctx.depth = depth
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, gradient):
+            if ctx.depth:
+                with torch.enable_grad():
+                    y = gradient.detach().requires_grad_()
+                    below = Deep.apply(y * 1.5, ctx.depth - 1).sum()
+                    below.backward()
+            return gradient, None
+
+    x = torch.ones(2, requires_grad=True)
+    with capturing() as seen:
+        y = Deep.apply(x, 70).sum()
+        y.backward()
+    # Some 60 engines deep torch goes on on another thread, which no frame of the program leads to.
+    placed = [(seen.text(event), seen.sink.stacks[event.stack]) for event in seen.events if event.phase == "backward"]
+    assert {text for text, _ in placed} == {"y.backward()", "below.backward()", "x * 1"}
+    depths = [sum(seen.sink.frames[frame].function.endswith("Deep.backward") for frame in stack) for _, stack in placed]
+    assert depths.count(max(depths)) > 2, "the innermost call of the first thread: its seed, and what the other thread ran for it"

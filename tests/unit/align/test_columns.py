@@ -1,5 +1,7 @@
 """What counts as read, written and the same bytes twice."""
 
+from dataclasses import replace
+
 from tests.support.script import Held
 
 
@@ -29,6 +31,18 @@ def test_what_is_merely_overwritten_is_not_read(window):
     assert names(found, found.reads(0)) == ["in.1"]
     assert names(found, found.reads(1)) == ["in.0", "in.1"]
     assert names(found, found.reads(2)) == ["in.0"]
+
+
+def test_memory_that_an_outside_call_is_given_to_fill_is_not_read(window):
+    def write(s):
+        x, y = s.given((4,), 1), s.given((4,), 2, status="uninitialised")
+        s.op("extension.my_ext.scale", [x, y], (4,), into=replace(y, status="probed"))
+        s.op("triton.copy_", [x, y.holding(3)], (4,), into=replace(x, status="probed"))
+        s.op("extension.my_ext.add_out", [x, y], (4,), into=replace(x, status="probed"))
+
+    found = window(write)
+    assert names(found, found.reads(0)) == ["in.0"]
+    assert names(found, found.reads(1)) == names(found, found.reads(2)) == ["in.0", "in.1"]
 
 
 def test_another_part_of_an_overwritten_storage_is_read(window):

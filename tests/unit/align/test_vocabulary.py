@@ -18,6 +18,11 @@ from opguard_core.align.vocabulary import NO_TEXT, Vocabulary, bare_operator, el
         ("c10d.allreduce_.default", "c10d.allreduce"),
         ("mylib.fused_.default", "mylib.fused"),
         ("triton_kernel", "triton_kernel"),
+        ("extension.my_ext.scale_", "extension.my_ext.scale_"),
+        ("extension.my_ext.scale", "extension.my_ext.scale"),
+        ("triton.add_kernel", "triton.add_kernel"),
+        ("cupy.copy_", "cupy.copy_"),
+        ("inductor.cpp_fused_add_mul_12", "inductor.cpp_fused_add_mul"),
         ("", ""),
     ],
 )
@@ -28,6 +33,11 @@ def test_overload_out_and_underscore_do_not_count(text, folded):
 def test_bare_operator_keeps_the_underscore():
     assert bare_operator("aten.copy_.default") == "copy_"
     assert bare_operator("kernel") == "kernel"
+
+
+def test_what_the_dispatcher_does_not_see_is_no_operator_of_torch_that_is_called_alike():
+    assert bare_operator("triton.copy_") == "triton.copy_"
+    assert bare_operator("extension.my_ext.zero_") == "extension.my_ext.zero_"
 
 
 def test_squash_removes_all_white_space():

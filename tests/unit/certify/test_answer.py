@@ -23,7 +23,7 @@ def test_the_answer_has_the_documented_keys(judge):
     answer = to_dict(judge(clone(), clone(Held(5))))
     assert set(answer) == {
         "schema", "verdict", "mode", "scope", "pivot", "isolated", "rank_firsts", "prefix", "compared", "coverage", "filters", "reasons",
-        "candidates",
+        "candidates", "spread",
     }  # fmt: skip
     assert set(answer["pivot"]) == PIVOT
     assert set(answer["pivot"]["suspect"]) == PLACE

@@ -16,7 +16,7 @@ def word(kind, step, spoiled=0):
 
 
 def state(seq, step, spoil):
-    """Rows of one step's state; ``spoil`` maps (kind, step) to another value, "order" or a size."""
+    """Rows of one step's state; ``spoil`` maps (kind, step) to another value, "order", "cast", "lost" or a size."""
     rows = []
     for kind, size in SIZES.items():
         change = spoil.get((kind, step), spoil.get((kind, "all")))
@@ -28,7 +28,9 @@ def state(seq, step, spoil):
         if change == "cast":
             mix ^= 2
         place = ("float32", f"{tensors},{elements}", "", "", None, 0, 4 * elements, None, 4 * elements)
-        rows.append(SlotRow(seq, kind, "in", "probed", *place, mix, value, bag, 0, False, ""))
+        if change == "lost":
+            mix = value = bag = 0
+        rows.append(SlotRow(seq, kind, "in", "unreadable" if change == "lost" else "probed", *place, mix, value, bag, 0, False, ""))
     random = word("rng", step, spoil.get(("rng", step), 0))
     rows.append(SlotRow(seq, "rng:cpu", "in", "probed", "uint64", "", "", "cpu", None, 0, 8, None, 8, random, random, random, 0, True, ""))
     return rows
@@ -157,3 +159,29 @@ def test_a_torn_trace_is_never_identical(sentinel):
 def test_swapping_the_sides_locates_the_same_step(sentinel):
     a, b = sentinel("a"), sentinel("b", spoil={("optim", 3): 7})
     assert judged(a, b)["located"] == judged(b, a)["located"]
+
+
+def test_a_sum_with_a_lost_part_says_nothing_and_no_verdict_follows_from_it(sentinel):
+    whole = sentinel("whole")
+    for name, sides in (("lost", ("whole", "lost")), ("other", ("lost", "whole"))):
+        lost = sentinel(name, spoil={("optim", 3): "lost"})
+        pair = [whole if side == "whole" else lost for side in sides]
+        answer = judged(*pair)
+        assert (answer["verdict"], slugs(answer)) == ("inconclusive", ["state-unread"])
+        assert "located" not in answer
+        assert "optim" in answer["reasons"][0]["text"] and "step 3" in answer["reasons"][0]["text"]
+    both = judged(sentinel("both-a", spoil={("param", 5): "lost"}), sentinel("both-b", spoil={("param", 5): "lost"}))
+    assert (both["verdict"], slugs(both)) == ("inconclusive", ["state-unread"]), "the last step, too"
+
+
+def test_a_gradient_that_was_lost_forbids_nothing(sentinel):
+    answer = judged(sentinel("a", spoil={("grad", 3): "lost"}), sentinel("b"))
+    assert (answer["verdict"], slugs(answer)) == ("identical", [])
+
+
+def test_a_difference_after_a_lost_sum_may_have_begun_where_it_was_lost(sentinel):
+    reference = sentinel("a", spoil={("param", 2): "lost", ("param", 3): "lost"})
+    located = judged(reference, sentinel("b", spoil={("param", 4): 1}))["located"]
+    assert (located["step"], located["since"], located["kinds"]) == (4, 2, ["param"])
+    located = judged(reference, sentinel("c", spoil={("param", 5): 1}))["located"]
+    assert located["step"] == 5 and "since" not in located, "it was equal in between"

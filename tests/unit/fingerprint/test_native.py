@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from opguard_core.builds import obtaining, private_folder
+from opguard_core.builds.compilers import find_compilers
 from opguard_core.fingerprint import cpu, native
 from opguard_core.fingerprint.dtypes import ELEMENT_TYPES
 from tests.support.twins import chunked, native_or_skip, random_codes, strides_of
@@ -18,19 +22,23 @@ from tests.support.twins import chunked, native_or_skip, random_codes, strides_o
 REPOSITORY = Path(__file__).parents[3]
 
 
+def build_and_open(compiler, tuning, folder):
+    return native.loaded(obtaining.build_and_open(native.recipe(), compiler, tuning, folder, native.open_library))
+
+
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     blocked = tmp_path / "blocked"
     blocked.write_text("")
-    monkeypatch.setattr(native.tempfile, "gettempdir", lambda: str(blocked))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(blocked))
     return tmp_path / "cache" / "opguard" / "build"
 
 
 @pytest.fixture
 def compiler():
     native_or_skip()
-    return native.find_compilers()[0]
+    return find_compilers()[0]
 
 
 def fake_compiler(tmp_path, monkeypatch, script):
@@ -54,18 +62,19 @@ def test_a_build_is_private_and_whole(cache, compiler):
 
 def test_a_second_load_does_not_build(cache, compiler, monkeypatch):
     first = native.load()
-    monkeypatch.setattr(native, "_build", lambda *_: pytest.fail("built twice"))
+    monkeypatch.setattr(obtaining, "_build", lambda *_: pytest.fail("built twice"))
     assert native.load()[2:] == first[2:]
 
 
 def test_other_flags_and_other_source_are_other_files(cache, compiler, monkeypatch, tmp_path):
-    folder = native.private_folder()
-    plain = native.build_and_open(compiler, (), folder).path
-    assert native.build_and_open(compiler, ("-DUNUSED",), folder).path != plain
+    folder = private_folder()
+    plain = build_and_open(compiler, (), folder).path
+    assert build_and_open(compiler, ("-DUNUSED",), folder).path != plain
     edited = tmp_path / "edited.c"
     edited.write_bytes(native.SOURCE.read_bytes() + b"\n")
-    monkeypatch.setattr(native, "_SOURCES", (edited,))
-    assert native.build_and_open(compiler, (), folder).path != plain
+    monkeypatch.setattr(native, "SOURCE", edited)
+    shutil.copy(Path(native.__file__).with_name("dense.h"), tmp_path)
+    assert build_and_open(compiler, (), folder).path != plain
 
 
 @pytest.mark.parametrize("keep", [0, 5000])
@@ -83,7 +92,7 @@ def test_a_library_cut_short_is_never_loaded(cache, compiler, monkeypatch, keep)
 def test_a_folder_that_others_can_enter_is_refused(cache, monkeypatch):
     cache.mkdir(parents=True)
     cache.chmod(0o755)
-    monkeypatch.setattr(native, "_build", lambda *_: pytest.fail("built into an open folder"))
+    monkeypatch.setattr(obtaining, "_build", lambda *_: pytest.fail("built into an open folder"))
     loaded = native.load()
     assert isinstance(loaded, native.NoNative)
     assert "only this user can enter" in loaded.reason
@@ -101,7 +110,7 @@ def test_a_library_that_others_can_write_is_not_loaded(cache, compiler):
     path = native.load().path
     path.chmod(0o777)
     with pytest.raises(PermissionError, match="only this user can write"):
-        native.build_and_open(compiler, ("-march=native",), cache)
+        build_and_open(compiler, ("-march=native",), cache)
     loaded = native.load()
     assert isinstance(loaded, native.NoNative) or loaded.path != path
 
@@ -110,7 +119,7 @@ def test_a_relative_cache_home_does_not_land_in_the_current_folder(monkeypatch, 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", "here")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert native.private_folder() == tmp_path / "home" / ".cache" / "opguard" / "build"
+    assert private_folder() == tmp_path / "home" / ".cache" / "opguard" / "build"
     assert not (tmp_path / "here").exists()
 
 
@@ -118,8 +127,8 @@ def test_an_unwritable_home_falls_back_to_a_private_temporary_folder(monkeypatch
     blocked = tmp_path / "file"
     blocked.write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
-    monkeypatch.setattr(native.tempfile, "gettempdir", lambda: str(tmp_path))
-    assert native.private_folder() == tmp_path / f"opguard-build-{os.getuid()}"
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    assert private_folder() == tmp_path / f"opguard-build-{os.getuid()}"
 
 
 def test_no_compiler_is_a_reason(cache, tmp_path, monkeypatch):
@@ -170,7 +179,7 @@ def test_every_instruction_set_gives_the_same_bits(cache, compiler, tuning, monk
     if tuning and platform.machine() != "x86_64":
         pytest.skip("the hand-written loops are for x86-64")
     try:
-        loaded = native.build_and_open(compiler, tuning, native.private_folder())
+        loaded = build_and_open(compiler, tuning, private_folder())
     except subprocess.CalledProcessError:
         pytest.skip(f"{compiler} has no {tuning}")
     if "x86-64-v3" in str(tuning) and "avx2" not in Path("/proc/cpuinfo").read_text():

@@ -6,7 +6,7 @@ import pytest
 
 from opguard_harness.answer.plain import dumps
 from opguard_harness.config import ANSWER_LIMIT_CHARS
-from opguard_harness.tools import comparisons, sources
+from opguard_harness.tools import comparisons, sources, verdict
 from opguard_harness.tools.budget import first_fitting, within
 from opguard_harness.workspace import executed, stored
 from tests.support.answers import answer, pivot, place
@@ -55,11 +55,11 @@ def test_show_source_of_a_line_beyond_the_end_shows_the_end(tmp_path, monkeypatc
     monkeypatch.setattr(executed, "executed_source", lambda trace, file: executed.Executed("d" * 64, "a\nb\n"))
     monkeypatch.setattr(stored, "trace_of", lambda name: tmp_path)
     result = sources.show_source(sources.ShowSourceArguments(run="r", file="f", line=99))
-    assert (result.first_line, result.last_line, result.num_lines) == (2, 2, 2)
+    assert (result.first_line, result.last_line, result.num_lines, result.lines) == (1, 2, 2, [2, 2])
 
 
 def test_long_lists_of_steps_are_counted():
-    shown = comparisons._counted({"steps": list(range(1000)), "ranks": [0], "steps_only_in": {"suspect": list(range(20))}})
+    shown = verdict.counted({"steps": list(range(1000)), "ranks": [0], "steps_only_in": {"suspect": list(range(20))}})
     assert shown == {
         "steps": {"first": 0, "last": 999, "count": 1000},
         "ranks": [0],

@@ -116,7 +116,7 @@ def test_a_link_stays_a_link_and_its_target_changes(path):
 
 
 def test_a_folder_is_no_filter_file(tmp_path):
-    with pytest.raises(FiltersDamaged, match="cannot be read"):
+    with pytest.raises(FiltersDamaged, match="is no file"):
         read_filters(tmp_path)
 
 

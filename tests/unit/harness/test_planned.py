@@ -14,7 +14,7 @@ from opguard_harness.compare.request import CaptureRequest, CompareRequest, Side
 from opguard_harness.config import MIN_FREE_BYTES
 from opguard_harness.errors import SpaceShort, UsageError
 from opguard_harness.report.progress import Silent
-from opguard_harness.workspace.preflight import PreflightRequest
+from opguard_harness.workspace.preflight.request import PreflightRequest
 from tests.support.script import Script
 from tests.unit.preflight.conftest import training
 

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from opguard_core.errors import Interrupted, LaunchFailed, TimedOut
-from opguard_harness.compare import processes
+from opguard_harness.compare import family, processes
 from opguard_harness.compare.processes import Interrupts, Spawn, run_to_end
 
 # Starts a grandchild in a session of its own (as torchrun does), says who is there, and waits for ever.
@@ -49,7 +49,7 @@ def run(order: Spawn, tick=lambda elapsed: None) -> int:
 
 
 def alive(pid: int) -> bool:
-    return any(row.pid == pid and not row.zombie for row in processes._processes())
+    return any(row.pid == pid and not row.zombie for row in family.processes())
 
 
 class Clock:
@@ -122,9 +122,9 @@ def test_an_interrupt_ends_the_whole_family(tmp_path, monkeypatch, number):
 def test_a_second_interrupt_does_not_wait_for_the_grace_period(tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "GRACE_S", 3600.0)
     order = spawn(tmp_path, FAMILY.format(ignore=IGNORE, own=IGNORE))
-    real, looks = processes._family, []
+    real, looks = family.family, []
 
-    def family(root, mark):  # looked at only while the family is being ended
+    def looked(root, mark):  # looked at only while the family is being ended
         looks.append(root)
         if len(looks) == 2:
             os.kill(os.getpid(), signal.SIGINT)
@@ -134,7 +134,7 @@ def test_a_second_interrupt_does_not_wait_for_the_grace_period(tmp_path, monkeyp
         if not looks and len(order.stdout.read_text().split()) == 2:
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(processes, "_family", family)
+    monkeypatch.setattr(processes, "family", looked)
     with pytest.raises(Interrupted):
         run(order, tick)
     assert not any(alive(pid) for pid in members(order))
@@ -155,9 +155,9 @@ def test_only_the_exact_variable_makes_a_process_one_of_the_family(tmp_path):
         for variables in [same, *others]
     ]
     try:
-        found = {pid for pid, _ in processes._family(waiting[0].pid, order.mark)}
+        found = {pid for pid, _ in family.family(waiting[0].pid, order.mark)}
         assert found & {process.pid for process in waiting} == {waiting[0].pid}
-        carrying = {pid for pid, _ in processes._family(-1, order.mark)}
+        carrying = {pid for pid, _ in family.family(-1, order.mark)}
         assert carrying == {waiting[0].pid}
     finally:
         for process in waiting:
@@ -166,10 +166,10 @@ def test_only_the_exact_variable_makes_a_process_one_of_the_family(tmp_path):
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads /proc")
 def test_a_process_that_is_older_than_ours_is_never_one_of_the_family(tmp_path):
-    row = next(row for row in processes._processes() if row.pid == os.getpid())
+    row = next(row for row in family.processes() if row.pid == os.getpid())
     entry = Path("/proc/self/environ").read_bytes().split(b"\0")[0]
-    assert processes._carries(row, os.fsdecode(entry), row.started)
-    assert not processes._carries(row, os.fsdecode(entry), str(int(row.started) + 1))
+    assert family.carries(row, os.fsdecode(entry), row.started)
+    assert not family.carries(row, os.fsdecode(entry), str(int(row.started) + 1))
 
 
 def test_nohup_is_respected():

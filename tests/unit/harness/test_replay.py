@@ -113,6 +113,12 @@ def test_a_difference_that_was_there_when_the_window_began_is_followed_further_b
     assert found["located"]["replay"]["steps"] == [14, 31]
 
 
+@pytest.mark.parametrize(("origin", "before"), [("unobserved-producer", (29, 31)), ("operator", None)])
+def test_a_second_replay_says_which_one_was_before_it(replayer, origin, before):
+    tool, _ = replayer(replayed(pivot=pivot(origin=origin)), replayed())
+    assert tool.look(30, 31, 0).before == before
+
+
 @pytest.mark.parametrize(
     ("outcome", "said"),
     [

@@ -44,6 +44,18 @@ def test_inconclusive_says_why_and_what_to_do():
     assert lines[1] == "next        Run again."
 
 
+def test_a_pattern_of_calls_that_neither_side_used_has_a_line():
+    """A mistyped `--callsites` would otherwise read as if the calls had been looked at."""
+
+    def ranks(*unused):
+        return {"0": {"gaps": {}, "observed": {"callsites": {"patterns": ["my_ext.*"], "places": 0, "unused": list(unused)}}}}
+
+    lines = short_answer(answer("diverged", coverage={"reference": ranks("my_ext.*"), "suspect": ranks("my_ext.*")}))
+    assert lines[-2] == "calls       --callsites my_ext.*: names no call that ran"
+    one = short_answer(answer("diverged", coverage={"reference": ranks("my_ext.*"), "suspect": ranks()}))
+    assert one == short_answer(answer("diverged"))
+
+
 def reason(slug):
     return {"slug": slug, "text": f"Said about {slug} \x1b[31m.", "fix": f"Do about {slug}."}
 

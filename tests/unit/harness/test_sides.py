@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from opguard_core.errors import ConflictingOptions
+from opguard_harness.access.traces import trace_folder
 from opguard_harness.compare.request import CompareRequest, SideRequest
-from opguard_harness.compare.sides import TraceSide, resolve, trace_folder
+from opguard_harness.compare.sides import TraceSide, resolve
 from opguard_harness.errors import SideNotFound
 
 

@@ -6,7 +6,20 @@ import hashlib
 import pytest
 
 from opguard_core.ids import MODES
-from opguard_core.preflight.estimate import BYTE_S, EVENT_S, STATE_TENSOR_S, TENSOR_S, disk, mode_costs, work_s
+from opguard_core.preflight.estimate import (
+    BYTE_S,
+    COPY_SHARE,
+    EVENT_S,
+    LAUNCH_S,
+    NATIVE_EVENT_S,
+    STATE_TENSOR_S,
+    TENSOR_S,
+    basis,
+    disk,
+    mode_costs,
+    weights_of,
+    work_s,
+)
 from opguard_core.preflight.work import Load, Measured, measure
 from opguard_core.trace.sources import SOURCES_NAME, encode_source, write_source
 from tests.support.script import Script
@@ -95,6 +108,51 @@ def test_the_measured_mode_costs_what_was_measured_and_the_others_in_proportion(
 def test_the_work_of_a_mode_is_its_boundaries_tensors_and_bytes():
     assert work_s(LOAD, "full") == pytest.approx(100 * EVENT_S + 200 * TENSOR_S + 10 * STATE_TENSOR_S + 8e6 * BYTE_S)
     assert work_s(LOAD, "sentinel") == pytest.approx(10 * STATE_TENSOR_S + 2e6 * BYTE_S)
+
+
+CARD = dataclasses.replace(SIDE, observer="native", device="NVIDIA H200", memory_bytes_per_s=4.9e12, device_bytes=40 << 20)
+
+
+def test_on_a_card_bytes_cost_what_its_memory_can_copy_and_boundaries_what_their_engine_costs():
+    weights = weights_of(CARD)
+    assert weights.byte_s == pytest.approx(1 / (COPY_SHARE * 4.9e12))
+    assert weights.event_s == pytest.approx(NATIVE_EVENT_S + LAUNCH_S)
+    assert weights_of(dataclasses.replace(CARD, observer="dispatch")).event_s == pytest.approx(EVENT_S + LAUNCH_S)
+    assert weights_of(dataclasses.replace(SIDE, observer="native")).byte_s == BYTE_S
+
+
+def test_bytes_weigh_more_against_boundaries_where_these_are_cheap():
+    heavy = dataclasses.replace(LOAD, read_bytes={"verify": 42e9, "full": 16e9, "trusted": 8e9}, events=900.0)
+    native, dispatch = (dataclasses.replace(CARD, load=heavy, observer=observer) for observer in ("native", "dispatch"))
+    spread = [work_s(heavy, "verify", weights_of(side)) / work_s(heavy, "trusted", weights_of(side)) for side in (native, dispatch)]
+    assert spread[0] > spread[1] > 1
+    costs = mode_costs(native, "full", MODES)
+    assert costs["verify"].ratio > costs["full"].ratio > costs["trusted"].ratio > costs["sentinel"].ratio > 1
+
+
+def test_the_basis_says_who_observed_on_what_and_whether_anything_was_timed():
+    assert basis(CARD) == "engine native, digests on NVIDIA H200 at 4.3 TB/s (its copy rate); scaled to the measured mode"
+    assert basis(dataclasses.replace(SIDE, bare_s=None)) == "engine dispatch, digests on the processor; not scaled: nothing was timed"
+    assert "at 1.0 TB/s (its copy rate, assumed)" in basis(dataclasses.replace(CARD, memory_bytes_per_s=None))
+
+
+def test_who_observed_and_what_a_card_gave_for_it_come_from_the_manifest(tmp_path):
+    run = traced(tmp_path)
+    manifest = run.ranks[0].manifest
+    manifest.contract.update({"device.name": "NVIDIA H200", "device.memory_bytes_per_s": 4_900_000_000_000})
+    manifest.engines = {"native": {"active": True, "fingerprint": {"cuda": {"device_bytes": 100, "pinned_bytes": 7}, "waits": 0}}}
+    side = measure(run)
+    assert (side.observer, side.device, side.memory_bytes_per_s, side.device_bytes, side.pinned_bytes) == (
+        "native",
+        "NVIDIA H200",
+        4.9e12,
+        100,
+        7,
+    )
+    manifest.contract.update({"device.name": {"unknown": "x"}, "device.memory_bytes_per_s": {"unknown": "x"}})
+    manifest.engines = {"native": {"active": False}, "dispatch": {"active": True}, "odd": 3}
+    side = measure(run)
+    assert (side.observer, side.device, side.memory_bytes_per_s, side.device_bytes) == ("dispatch", "", None, 0)
 
 
 def test_without_a_bare_time_no_ratio_is_made_up():

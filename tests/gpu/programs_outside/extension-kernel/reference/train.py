@@ -1,0 +1,20 @@
+import argparse
+
+import torch
+from doubling import Double
+from torch import nn
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+options = parser.parse_args()
+
+torch.manual_seed(23)
+model = nn.ModuleList([nn.Linear(64, 96), nn.Linear(96, 64)]).to(options.device)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+for step in range(3):
+    x = torch.randn(32, 64).to(options.device)
+    optimizer.zero_grad()
+    loss = (model[1](Double.apply(model[0](x))) - x).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    print(step, loss.item())

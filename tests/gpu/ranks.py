@@ -1,0 +1,128 @@
+"""DDP and FSDP2 over NCCL, each against itself: which device work has no boundary, what of it touches observed memory, and the verdict.
+
+    python3 -m tests.gpu.ranks [--only ddp fsdp2] [--out FILE] [--dry-run]
+
+Two cards, a minute each: `compare --deterministic` of one program in two folders, two ranks by torchrun. By the rules (NCCL submits inside
+the c10d operator, on the thread that calls it) nothing that touches is to be left, and `identical` is to be given. ``--dry-run`` runs them
+over gloo on the CPU, where there is no device work to tell.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tests.gpu.rows import Rows, where
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+COLUMNS = ("program", "verdict", "launches, with a boundary, touching (by rank)", "without a boundary", "right")
+HEAD = """
+import os, sys
+import torch
+import torch.distributed as dist
+from torch import nn
+cuda = sys.argv[1] == "cuda"
+dist.init_process_group("nccl" if cuda else "gloo")
+rank = dist.get_rank()
+device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
+if cuda:
+    torch.cuda.set_device(device)
+torch.manual_seed(1)
+net = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64)).to(device)
+"""
+TAIL = """
+optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, foreach=True)
+for step in range(3):
+    torch.manual_seed(10 * step + rank)
+    optimizer.zero_grad()
+    net(torch.randn(8, 64).to(device)).square().mean().backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+PROGRAMS = {
+    "ddp": "net = nn.parallel.DistributedDataParallel(net, bucket_cap_mb=0.05)\n",
+    "ddp-buffers": "net = nn.parallel.DistributedDataParallel(nn.Sequential(net, nn.BatchNorm1d(64).to(device)))\n",
+    "fsdp2": "from torch.distributed.fsdp import fully_shard\nfor layer in (net[0], net[2], net):\n    fully_shard(layer)\n",
+    "coalesced": "",
+}
+
+
+def source(name: str) -> str:
+    """Text of a program."""
+    if name == "coalesced":
+        reduced = "    with dist._coalescing_manager(device=device):\n        [dist.all_reduce(p.grad) for p in net.parameters()]\n"
+        return HEAD + TAIL.replace("    optimizer.step()\n", f"{reduced}    optimizer.step()\n")
+    return HEAD + PROGRAMS[name] + TAIL
+
+
+def compared(name: str, folder: Path, device: str) -> dict[str, Any]:
+    """`compare --json` of a program with itself, or `{"error": ...}`."""
+    for side in ("reference", "suspect"):
+        (folder / side).mkdir()
+        (folder / side / "train.py").write_text(source(name), "utf-8")
+    words = [
+        sys.executable,
+        "-m",
+        "opguard_harness",
+        "compare",
+        "--json",
+        "--deterministic",
+        "--timeout",
+        "120",
+        "--python",
+        sys.executable,
+    ]
+    words += ["--reference", str(folder / "reference"), "--suspect", str(folder / "suspect"), "--out", str(folder / "out"), "--"]
+    words += ["python", "-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py", device]
+    path = os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH", "")])])
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(words, capture_output=True, text=True, cwd=folder, env=environment, check=False)
+    try:
+        return dict(json.loads(done.stdout))
+    except ValueError:
+        return {"error": {"message": (done.stderr.strip().splitlines() or ["no output"])[-1]}}
+
+
+def tell(rows: Rows, name: str, answer: dict[str, Any], *, dry_run: bool) -> bool:
+    """The row of one program; whether it is as the rules say."""
+    if answer.get("error") or answer.get("verdict") is None:
+        rows.row((name, f"ERROR: {str((answer.get('error') or {}).get('message', 'no verdict'))[:300]}", None, None, "NO"))
+        return False
+    ranks = (answer.get("device_work") or {}).get("suspect") or {}
+    watched = {rank: one for rank, one in ranks.items() if one["watched"]}
+    counts = "; ".join(f"{rank}: {one['launches']}, {one['attributed']}, {one['touching']}" for rank, one in watched.items())
+    loose = [
+        f"rank {rank}: {row['name']} x{row['count']} ({row['touching']} touch)"
+        for rank, one in watched.items()
+        for row in one["unattributed"]
+    ]
+    reasons = ", ".join(reason["slug"] for reason in answer.get("reasons") or [])
+    right = answer["verdict"] == "identical" and not any(one["touching"] for one in watched.values()) and (dry_run or len(watched) == 2)
+    rows.row((name, f"{answer['verdict']} {reasons}".strip(), counts or "not watched", "; ".join(loose[:8]), "yes" if right else "NO"))
+    return right
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", default=[], choices=tuple(PROGRAMS))
+    parser.add_argument("--out", type=Path, help="Rows are appended to this file.")
+    parser.add_argument("--dry-run", action="store_true")
+    options = parser.parse_args()
+    device = "cpu" if options.dry_run else "cuda"
+    names = options.only or [name for name in PROGRAMS if not options.dry_run or name == "ddp"]
+    rows, right = Rows(options.out), True
+    rows.head("Two ranks against themselves", f"{where(device)} `compare --deterministic`, default mode.", COLUMNS)
+    for name in names:
+        with tempfile.TemporaryDirectory(prefix="opguard-ranks-") as scratch:
+            right &= tell(rows, name, compared(name, Path(scratch), device), dry_run=options.dry_run)
+    return 0 if right else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
