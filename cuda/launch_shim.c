@@ -29,6 +29,8 @@
 #define RING_RECORDS (1u << 15)
 #define MAX_WORDS 8
 #define MAX_OWN 32
+#define MAX_NAME 64
+#define MAX_GONE_PAST 16
 #define MAX_PARAMETERS 48
 #define PER_THREAD_STREAM 2u /* CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM */
 
@@ -61,6 +63,7 @@ static atomic_int enabled, capturing; /* a level; captures that have begun and n
 static _Atomic uint64_t own[MAX_OWN];
 static atomic_int num_own;
 static pthread_mutex_t take_lock = PTHREAD_MUTEX_INITIALIZER;
+static char gone_past[MAX_GONE_PAST][MAX_NAME]; /* names of what went out past us, the first of them */
 
 /* Preloaded objects get their thread-local variables with the first allocation of every thread: no call to find them. */
 #define THREAD_LOCAL static __thread __attribute__((tls_model("initial-exec")))
@@ -416,15 +419,28 @@ static void *before(const entry *which, void *found) {
   if (!found || found == which->ours) return found;
   void *known = NULL;
   if (atomic_compare_exchange_strong(&real[which->which], &known, found) || known == found) return which->ours;
-  atomic_fetch_add_explicit(&escaped, 1, memory_order_relaxed);
+  uint64_t at = atomic_fetch_add_explicit(&escaped, 1, memory_order_relaxed);
+  if (at < MAX_GONE_PAST) memcpy(gone_past[at], which->name, strlen(which->name) + 1); /* one word in the end: read when the program is over */
   return found;
+}
+
+/* The function of ours that stands for `found`, whose name begins with `name`: the one whose own symbol in the driver it is. */
+static const entry *by_symbol(const char *name, size_t length, void *found) {
+  for (size_t i = 0; i < sizeof FETCHED / sizeof *FETCHED; i++) {
+    const entry *which = &FETCHED[i];
+    if (strncmp(which->name, name, length)) continue;
+    if (found == which->ours || found == in_libraries(DRIVERS, 2, which->name)) return which;
+  }
+  return NULL;
 }
 
 /* `cuGetProcAddress` takes the bare name; the flags choose the stream variant, the version the newest form that a caller of its age knows. */
 static void *before_named(const char *name, void *found, uint64_t flags) {
-  char full[64];
+  char full[MAX_NAME];
   size_t length = name ? strlen(name) : sizeof full;
   if (!found || length + 16 > sizeof full) return found;
+  const entry *exact = by_symbol(name, length, found);
+  if (exact) return before(exact, found);
   static const char *const versions[] = {"", "_v2"};
   for (int i = 0; i < 2; i++) {
     memcpy(full, name, length + 1);
@@ -561,6 +577,9 @@ EXPORT void opguard_shim_counts(uint64_t counts[3]) {
   counts[1] = atomic_load(&lost);
   counts[2] = atomic_load(&escaped);
 }
+
+/* Name of the function that was the nth to be given out unwrapped, "" if there was none or it is not kept. */
+EXPORT const char *opguard_shim_gone_past(uint64_t number) { return number < MAX_GONE_PAST ? gone_past[number] : ""; }
 
 /* Name of what was launched, as the device's own tools show it (mangled); 0 if the driver does not tell. */
 EXPORT int opguard_shim_name(uint64_t handle, uint32_t type, char *out, size_t size) {

@@ -15,6 +15,7 @@ import numpy as np
 from opguard_core.align import slots
 from opguard_core.align.columns import PHASES, Window
 from opguard_core.align.timeline import REFERENCE, SUSPECT, Row, Timeline
+from opguard_core.certify import handles
 from opguard_core.certify.generated import OPERATORS
 from opguard_core.certify.lone import as_cast, takes_hold
 from opguard_core.certify.roots import Node, Root, merged
@@ -156,9 +157,11 @@ class RootWalk:
             ((outputs.code[differing] == slots.PERMUTED).any(), Origin.PERMUTATION),
             (r.op[left] != s.op[right], Origin.STRUCTURE),
             (other_dtype or cast, Origin.DTYPE),
-            (r.args[left] != s.args[right], Origin.ARGUMENT),
+            (r.args[left] != s.args[right] and not handles.alone(r, s, left, right), Origin.ARGUMENT),
         ]
         origins = [str(origin) for holds, origin in candidates if holds] or [str(Origin.OPERATOR), *doubts(r, s, inputs)]
+        if r.args[left] != s.args[right] and origins[0] == Origin.OPERATOR:
+            origins.append(str(Origin.ARGUMENT))
         return Root(node, origins[0], self.output_slot(node), tuple(origins[1:]), consumer)
 
     def output_slot(self, node: Node) -> str:
@@ -277,7 +280,7 @@ class RootWalk:
         visible = [
             (r.op[left] != s.op[right], Origin.STRUCTURE),
             ((r.dtype[outputs.left] != s.dtype[outputs.right]).any(), Origin.DTYPE),
-            (r.args[left] != s.args[right], Origin.ARGUMENT),
+            (r.args[left] != s.args[right] and not handles.alone(r, s, left, right), Origin.ARGUMENT),
         ]
         origin = next((origin for holds, origin in visible if holds), None)
         if origin is not None:

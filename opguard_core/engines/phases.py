@@ -13,6 +13,7 @@ _FIXED = {
     Situation.SEEDING: Phase.BACKWARD.value,
     Situation.RECOMPUTE: Phase.RECOMPUTE.value,
 }
+_WITHIN_ENGINE = (Situation.NONE, Situation.FUNCTION)
 _FORWARD, _BACKWARD, _RECOMPUTE, _EVAL = Phase.FORWARD.value, Phase.BACKWARD.value, Phase.RECOMPUTE.value, Phase.EVAL.value
 
 
@@ -23,14 +24,17 @@ def phase_of(situation: Situation, lane: Lane, *, grad_enabled: bool, in_graph_t
         situation: From the stack.
         lane: The thread.
         grad_enabled: Whether gradients are on.
-        in_graph_task: Whether the autograd engine is running on this thread.
+        in_graph_task: Whether the autograd engine is running on this thread. The engine's own threads, one a card, have no frame of
+            ``backward()`` on their stack, so what is innermost there is as if the engine were around it.
     """
     fixed = _FIXED.get(situation)
     if fixed is not None:
         return fixed
     if situation is Situation.MODULE:
+        if in_graph_task:
+            return _RECOMPUTE
         return _FORWARD if grad_enabled or lane.root_grad else _EVAL
-    if situation is Situation.ENGINE or (in_graph_task and situation is Situation.NONE):
+    if situation is Situation.ENGINE or (in_graph_task and situation in _WITHIN_ENGINE):
         # With gradients on and no graph of the backward asked for, someone re-runs a forward by hand.
         return _RECOMPUTE if grad_enabled and not (lane.create_graph and lane.create_graph[-1]) else _BACKWARD
     if situation is Situation.FUNCTION:

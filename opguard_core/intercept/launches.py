@@ -153,6 +153,7 @@ class Collector:
             "recorded": counts.recorded - self._num_notes,
             "lost": counts.lost,
             "escaped": counts.escaped,
+            "gone_past": list(counts.gone_past),
             "unattributed": self._num_apart + self._tokens.num_apart,
             "rows": self._num_rows,
             "kernels": len(self._codes),

@@ -36,6 +36,7 @@ ATTRIBUTED, ALL_WORDS, CAPTURED = 1, 2, 4  # flags of a record
 OFF, ALL, GRAPHS_ONLY = 0, 1, 2  # what is recorded
 _MAX_WORDS = 8
 _NAME_BYTES = 4096
+_GONE_PAST = 16  # names that the shim keeps
 _BATCH = 1024
 
 
@@ -79,11 +80,12 @@ class Launch(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Since the process began: recorded, lost for want of room, entry points given out past the shim."""
+    """Since the process began: recorded, lost for want of room, entry points given out past the shim, and names of these."""
 
     recorded: int
     lost: int
     escaped: int
+    gone_past: tuple[str, ...] = ()
 
 
 class NotAttached(NamedTuple):
@@ -134,6 +136,7 @@ class Shim:
         library.opguard_shim_own.argtypes = (ctypes.c_uint64,)
         library.opguard_shim_name.argtypes = (ctypes.c_uint64, ctypes.c_uint32, ctypes.c_char_p, ctypes.c_size_t)
         self._records = (Record * _BATCH)()
+        library.opguard_shim_gone_past.argtypes, library.opguard_shim_gone_past.restype = (ctypes.c_uint64,), ctypes.c_char_p
         self._text = ctypes.create_string_buffer(_NAME_BYTES)
         self._names: dict[tuple[int, int], str] = {}
         self.graphs = of_process
@@ -207,7 +210,8 @@ class Shim:
         """How much was recorded, and how much was not."""
         counts = (ctypes.c_uint64 * 3)()
         self._library.opguard_shim_counts(counts)
-        return Counts(*counts)
+        names = (self._library.opguard_shim_gone_past(number).decode("ascii", "replace") for number in range(min(counts[2], _GONE_PAST)))
+        return Counts(*counts, tuple(sorted({name for name in names if name})))
 
 
 def note_graph(graphs: Graphs, kind: int, handle: int, number: int) -> None:

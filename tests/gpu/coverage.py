@@ -94,7 +94,8 @@ def _row(rows: Rows, answer: Mapping[str, Any], *, dry_run: bool) -> bool:
     whole_ns = sum(times.values())
     bound_ns = sum(times[name] / wanted[name] * min(wanted[name], attributed[name]) for name in wanted)
     launches = answer.get("launches") or {}
-    facts = [str(answer.get("engine", "no capture")), str(launches.get("lost", "")), str(launches.get("escaped", ""))]
+    escaped = " ".join([str(launches.get("escaped", "")), *launches.get("gone_past", ())])
+    facts = [str(answer.get("engine", "no capture")), str(launches.get("lost", "")), escaped]
     rest = {**answer["other"], **{f"profiler: {name}": count for name, count in answer["rest"].items()}}
     rows.row(
         (

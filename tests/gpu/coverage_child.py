@@ -23,7 +23,7 @@ from opguard_core.intercept.profiled import demangled, is_kernel
 from opguard_core.plan.config import RunConfig
 from opguard_core.trace.reader import RankTrace
 from tests.gpu import coverage_work
-from tests.gpu.coverage_work import OUTSIDE, SECTIONS, Work
+from tests.gpu.coverage_work import FROM_THE_FIRST, OUTSIDE, SECTIONS, Work
 
 OURS = "og_"  # how the fingerprint kernels' names begin
 CHUNK, CHUNKS = 100, 60  # launches are queued about a thousand deep: beyond it they block, whoever launches
@@ -205,7 +205,7 @@ def main() -> None:
         work, options.seen = coverage_work.fake(options.fake)
     else:
         work = SECTIONS[options.section]()
-        for _ in range(2):
+        for _ in range(0 if options.section in FROM_THE_FIRST else 2):
             work()
         torch.cuda.current_stream().synchronize()
     answers = [outside(options.section, work, options)] if options.section in OUTSIDE and not options.fake else []

@@ -181,6 +181,8 @@ SECTIONS: dict[str, Callable[[], Work]] = {
     "compiled": _compiled,
     "graph-replay": _graph,
 }
+FROM_THE_FIRST = ("graph-replay",)
+"""Sections whose first call has to be seen: it captures the graph that the others replay."""
 OUTSIDE = ("compiled",)
 """Sections that are counted a second time without a capture, in which code that was compiled before runs as its own."""
 

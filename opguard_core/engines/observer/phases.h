@@ -27,7 +27,7 @@ inline const char* phase_text(Phase phase) { return kPhaseTexts[static_cast<size
 //   situation: from the stack.
 //   lane: the thread.
 //   grad_enabled: whether gradients are on.
-//   in_graph_task: whether the autograd engine is running on this thread.
+//   in_graph_task: whether the autograd engine is running on this thread; its own threads have no frame of `backward()` on their stack.
 inline Phase phase_of(Situation situation, const Lane& lane, bool grad_enabled, bool in_graph_task) {
   switch (situation) {
     case Situation::optimizer:
@@ -41,11 +41,11 @@ inline Phase phase_of(Situation situation, const Lane& lane, bool grad_enabled, 
     case Situation::recompute:
       return Phase::recompute;
     case Situation::module:
+      if (in_graph_task) return Phase::recompute;
       return grad_enabled || lane.root_grad() ? Phase::forward : Phase::eval;
     case Situation::function:
-      return Phase::forward;
     case Situation::none:
-      if (!in_graph_task) return Phase::unknown;
+      if (!in_graph_task) return situation == Situation::function ? Phase::forward : Phase::unknown;
       [[fallthrough]];
     case Situation::engine:
       // With gradients on and no graph of the backward asked for, someone re-runs a forward by hand.

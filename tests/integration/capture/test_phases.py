@@ -8,6 +8,7 @@ pytestmark = pytest.mark.torch
 
 from torch.utils.checkpoint import checkpoint
 
+from opguard_core.engines import native_build
 from tests.support.capturing import capturing
 
 
@@ -84,6 +85,37 @@ def test_a_custom_function_is_forward_then_backward_and_linked():
     assert (forward.phase, backward.phase, backward.node) == ("forward", "backward", "ScaleBackward")
     assert backward.forward_seq == forward.seq
     assert seen.text(backward) == "grad * ctx.factor"
+
+
+@pytest.mark.parametrize("engine", ["dispatch", "native"])
+def test_a_backward_without_python_around_it_is_backward(engine):
+    """As on the engine's own thread of a card: no frame of `backward()` is on the stack there, only what its nodes call."""
+
+    class Again(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, block):
+            ctx.save_for_backward(x)
+            ctx.block = block
+            with torch.no_grad():
+                return block(x)
+
+        @staticmethod
+        def backward(ctx, grad):
+            x = ctx.saved_tensors[0].detach().requires_grad_()
+            with torch.enable_grad():
+                y = ctx.block(x)
+            return torch.autograd.grad(y, x, grad)[0], None
+
+    if engine == "native" and isinstance(found := native_build.load(), native_build.Missing):
+        pytest.skip(f"no native engine here: {found.reason}")
+    x = torch.ones(1, 4, requires_grad=True)
+    block = Block()
+    with capturing(engine=engine) as seen:
+        result = Scale.apply(Again.apply(x, block), 3.0)
+        engine_itself = torch.autograd.Variable._execution_engine
+        engine_itself.run_backward((result,), (torch.ones_like(result),), False, False, (), allow_unreachable=True, accumulate_grad=True)
+    assert [event.phase for event in seen.events if "addmm" in event.operator] == ["eval", "recompute"]
+    assert [event.phase for event in seen.events if event.node == "ScaleBackward"] == ["backward"]
 
 
 @pytest.mark.parametrize("reentrant", [False, True])

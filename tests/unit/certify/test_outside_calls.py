@@ -33,6 +33,24 @@ def test_a_constant_of_a_kernel_is_its_argument(both):
     assert (verdict.pivot.operator, verdict.pivot.origin) == ("triton.scale_kernel", "argument")
 
 
+@pytest.mark.parametrize(
+    ("left", "right", "origin", "others"),
+    [
+        ("2=43526048;3=0", "2=28943200;3=0", "operator", ["argument"]),  # a kernel's handle, in memory that lies low
+        ("2=43526048;3=0", "2=address;3=0", "operator", ["argument"]),
+        ("2=43526048;3=0", "2=28943200;3=1", "argument", []),
+        ("2=43526047", "2=28943200", "argument", []),  # memory is given out in sixteens
+        ("2=4096", "2=8192", "argument", []),
+        ("2=43526048", "3=43526048", "argument", []),
+    ],
+)
+def test_a_number_that_may_be_an_address_is_no_proof(both, left, right, origin, others):
+    sides = [kernel(content, operator="extension.ext.scale", args=args) for content, args in ((None, left), (Held(77), right))]
+    pivot = both(*sides).pivot
+    assert (pivot.operator, pivot.origin, pivot.origin_alternatives) == ("extension.ext.scale", origin, others)
+    assert both(sides[0], kernel(operator="extension.ext.scale", args=left)).verdict == "identical"
+
+
 def test_functions_of_one_module_are_different_work(both):
     verdict = both(kernel(operator="extension.ext.scale"), kernel(Held(77), operator="extension.ext.rescale"))
     assert (verdict.pivot.origin, verdict.pivot.suspect.text) == ("structure", "scale(h)")
