@@ -85,8 +85,8 @@ THREAD_LOCAL int depth;
   X(cuMemcpyAsync, _ptsz) X(cuMemcpyHtoDAsync_v2, _ptsz) X(cuMemcpyDtoHAsync_v2, _ptsz) X(cuMemcpyDtoDAsync_v2, _ptsz) \
   X(cuMemcpyPeerAsync, _ptsz) X(cuMemcpy2DAsync_v2, _ptsz) X(cuMemcpy3DAsync_v2, _ptsz) X(cuMemsetD8Async, _ptsz) \
   X(cuMemsetD16Async, _ptsz) X(cuMemsetD32Async, _ptsz) \
-  X(cuStreamBeginCapture_v2, _ptsz) X(cuStreamBeginCaptureToGraph, _ptsz) X(cuStreamEndCapture, _ptsz) \
-  X(cuGraphInstantiate_v2, _unused) X(cuGraphInstantiateWithFlags, _unused) \
+  X(cuStreamBeginCapture, _ptsz) X(cuStreamBeginCapture_v2, _ptsz) X(cuStreamBeginCaptureToGraph, _ptsz) X(cuStreamEndCapture, _ptsz) \
+  X(cuGraphInstantiate, _unused) X(cuGraphInstantiate_v2, _unused) X(cuGraphInstantiateWithFlags, _unused) \
   X(cuGraphInstantiateWithParams, _ptsz) X(cuGraphExecUpdate_v2, _unused) X(cuGraphDestroy, _unused) X(cuGraphExecDestroy, _unused)
 
 enum index {
@@ -388,10 +388,12 @@ RUNTIME_THEN(cudaGraphInstantiateWithParams, _ptsz, (void **exec, void *graph, v
 RUNTIME_THEN(cudaGraphExecUpdate, _unused, (void *exec, void *graph, void *a, void *b), (exec, graph, a, b), READY(exec, graph))
 RUNTIME_THEN(cudaGraphDestroy, _unused, (void *graph), (graph), IF_WATCHING(note_graph(GRAPH_GONE, graph, 0)))
 RUNTIME_THEN(cudaGraphExecDestroy, _unused, (void *exec), (exec), IF_WATCHING(note_graph(GRAPH_GONE, exec, 0)))
+DRIVER_THEN(cuStreamBeginCapture, _ptsz, (void *stream), (stream), atomic_fetch_add(&capturing, 1))
 DRIVER_THEN(cuStreamBeginCapture_v2, _ptsz, (void *stream, int mode), (stream, mode), atomic_fetch_add(&capturing, 1))
 DRIVER_THEN(cuStreamBeginCaptureToGraph, _ptsz, (void *stream, void *graph, const void *nodes, const void *edges, size_t count, int mode),
             (stream, graph, nodes, edges, count, mode), atomic_fetch_add(&capturing, 1))
 FORWARD_END(cuStreamEndCapture, 1) FORWARD_END(cuStreamEndCapture_ptsz, 1)
+DRIVER_THEN(cuGraphInstantiate, _unused, (void **exec, void *graph, void *a, void *b, size_t c), (exec, graph, a, b, c), READY(*exec, graph))
 DRIVER_THEN(cuGraphInstantiate_v2, _unused, (void **exec, void *graph, void *a, void *b, size_t c), (exec, graph, a, b, c), READY(*exec, graph))
 DRIVER_THEN(cuGraphInstantiateWithFlags, _unused, (void **exec, void *graph, uint64_t flags), (exec, graph, flags), READY(*exec, graph))
 DRIVER_THEN(cuGraphInstantiateWithParams, _ptsz, (void **exec, void *graph, void *how), (exec, graph, how), READY(*exec, graph))

@@ -78,6 +78,14 @@ PARTS = (
         "--seconds",
     ),
     Part(
+        "device-time",
+        "tests.gpu.device_time",
+        (),
+        60.0,
+        ("--device", "cpu", "--tiny", "--modes", "full"),
+        "device time that digests add to a step, and where it goes",
+    ),
+    Part(
         "syncs",
         "tests.gpu.syncs",
         ("--engines", "native"),

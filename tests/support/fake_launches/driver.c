@@ -39,6 +39,7 @@ status cuStreamBeginCapture_v2(void *stream, int mode) {
   fake_driver_join(stream);
   return 0;
 }
+status cuStreamBeginCapture(void *stream) { return cuStreamBeginCapture_v2(stream, 0); }
 status cuStreamEndCapture(void *stream, void **graph) {
   (void)stream;
   num_captured = 0;
@@ -53,6 +54,7 @@ status cuStreamGetCaptureInfo_v2(const void *stream, int *state, uint64_t *numbe
   return 0;
 }
 status cuGraphInstantiateWithFlags(void **ready, void *graph, uint64_t flags) { *ready = (void *)((uint64_t)graph + 0x1000 + flags); return 0; }
+status cuGraphInstantiate(void **ready, void *graph, void *a, void *b, size_t c) { (void)a, (void)b; return cuGraphInstantiateWithFlags(ready, graph, c); }
 status cuGraphDestroy(void *graph) { (void)graph; return 0; }
 /* Another version of a function that the shim has met: it must be given out as it is. */
 static status newer_launch(void *f, SHAPE, unsigned shared, void *stream, void **args, void **extra) {
@@ -84,6 +86,8 @@ status cuGetProcAddress_v2(const char *name, void **found, int version, uint64_t
   if (!strcmp(name, "cuLaunchKernelEx")) *found = (void *)cuLaunchKernelEx;
   if (!strcmp(name, "cuGraphLaunch")) *found = (void *)cuGraphLaunch;
   if (!strcmp(name, "cuMemcpyDtoDAsync")) *found = (void *)cuMemcpyDtoDAsync_v2;
+  if (!strcmp(name, "cuStreamBeginCapture")) *found = version < 10010 ? (void *)cuStreamBeginCapture : (void *)cuStreamBeginCapture_v2;
+  if (!strcmp(name, "cuGraphInstantiate")) *found = version < 11000 ? (void *)cuGraphInstantiate : (void *)cuGraphInstantiateWithFlags;
   if (!strcmp(name, "cuGetProcAddress")) *found = (void *)cuGetProcAddress_v2;
   return *found ? 0 : 500;
 }

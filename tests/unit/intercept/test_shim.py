@@ -170,10 +170,34 @@ def test_another_version_of_a_function_goes_out_as_it_is_and_is_counted(librarie
         launch(driver.cuLaunchKernel, 1, 1)
         found = P(); driver.cuGetProcAddress_v2(b"cuLaunchKernel", ctypes.byref(found), 99000, ctypes.c_uint64(0), None)
         launch(ctypes.CFUNCTYPE(ctypes.c_int, P, *[ctypes.c_uint] * 7, P, P, P)(found.value), 2, 2)
-        print(json.dumps([len(shown()), driver.fake_driver_calls(6), here.counts().escaped]))
+        print(json.dumps([len(shown()), driver.fake_driver_calls(6), here.counts()[2:]]))
         """,
     )
-    assert found == [1, 1, 1]
+    assert found == [1, 1, [1, ["cuLaunchKernel"]]]
+
+
+def test_each_version_of_a_function_is_told_by_its_own_symbol(libraries):
+    """A runtime asks for every version that it may be told to use, the oldest first."""
+    found = run(
+        libraries,
+        """
+        here.enable(True)
+        def get(name, version):
+            found = P(); assert driver.cuGetProcAddress_v2(name, ctypes.byref(found), version, ctypes.c_uint64(0), None) == 0
+            return found.value
+        begin = [get(b"cuStreamBeginCapture", version) for version in (10000, 12030)]
+        ready = [get(b"cuGraphInstantiate", version) for version in (10000, 12000)]
+        ctypes.CFUNCTYPE(ctypes.c_int, P)(begin[0])(P(50))
+        launch(driver.cuLaunchKernel, 1, 50)
+        graph, executable = P(), P()
+        driver.cuStreamEndCapture(P(50), ctypes.byref(graph))
+        ctypes.CFUNCTYPE(ctypes.c_int, P, P, P, P, ctypes.c_size_t)(ready[0])(ctypes.byref(executable), graph, None, None, 0)
+        driver.cuGraphLaunch(executable, P(50))
+        counts = here.counts()
+        print(json.dumps([[row[1:3] for row in shown()], len({*begin, *ready}), counts.escaped, counts.gone_past]))
+        """,
+    )
+    assert found == [[["graph", "kernel_01"]], 4, 0, []]
 
 
 def test_boundaries_belong_to_their_threads_and_nest(libraries):

@@ -1,0 +1,125 @@
+"""What the fingerprint kernels cost the device in a training step: their time beside the program's, the bytes they read, and where it goes.
+
+    python3 -m tests.gpu.device_time [--part a] [--modes trusted full verify] [--out FILE] [--device cpu --tiny]
+
+The step is that of `step_time`; a profiler is on for two steps after six that are observed without it. Kernels are grouped by how many
+blocks they were launched with, which grows with their bytes. Without a card there are no kernels, and the bytes alone are told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from opguard_core.capture.session import start
+from opguard_core.plan.config import RunConfig
+from tests.gpu.models import SIZES, TINY, TITLES, training
+from tests.gpu.rows import Rows, where
+from tests.support.engine_streams import read_tables
+
+OURS = "og_"
+STEPS = 2
+COLUMNS = (
+    "mode",
+    "program, ms a step",
+    "ours, ms a step",
+    "ratio",
+    "launches a step",
+    "GB read a step",
+    "TB/s",
+    "by blocks: launches, ms a step",
+)
+_ITEM_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "int64": 8, "float64": 8, "bool": 1, "uint8": 1, "int32": 4}
+_EDGES = (2, 9, 33, 133, 265, 529)  # blocks; an H200 has 132 multiprocessors
+
+
+def kernels(step: Any, device: torch.device) -> list[dict[str, Any]]:
+    """What the profiler saw run on the device in two steps."""
+    if device.type != "cuda":
+        for _ in range(STEPS):
+            step()
+        return []
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for _ in range(STEPS):
+            step()
+        torch.cuda.current_stream().synchronize()  # this script's own wait
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "trace.json"
+        profile.export_chrome_trace(str(path))
+        events = json.loads(path.read_text("utf-8"))["traceEvents"]
+    return [event for event in events if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
+
+
+def groups(ours: list[dict[str, Any]]) -> Iterator[str]:
+    """Launches and milliseconds a step, by kernel and number of blocks."""
+    sums: dict[tuple[str, int], list[float]] = defaultdict(lambda: [0, 0.0])
+    for event in ours:
+        blocks = math.prod(event["args"]["grid"])
+        one = sums[event["name"], next((edge - 1 for edge in _EDGES if blocks < edge), _EDGES[-1])]
+        one[0] += 1 / STEPS
+        one[1] += event["dur"] / 1e3 / STEPS
+    for (name, most), (count, ms) in sorted(sums.items()):
+        bound = f"<= {most}" if most < _EDGES[-1] else f">= {most}"
+        yield f"{name} {bound}: {count:g}, {ms:.3g}"
+
+
+def read_gb(folder: Path, window: int) -> float:
+    """Billions of bytes whose digests one step's events have."""
+    tables, _ = read_tables(folder / "rank-00000")
+    inside = {seq for seq, found in zip(tables["events"]["seq"], tables["events"]["window"], strict=True) if found == window}
+    slots = tables["slots"]
+    total = 0
+    for seq, status, dtype, shape in zip(*(slots[name] for name in ("seq", "status", "dtype", "shape")), strict=True):
+        if seq in inside and status == "probed":
+            total += math.prod(int(size) for size in re.findall(r"\d+", shape)) * _ITEM_BYTES.get(dtype.removeprefix("torch."), 1)
+    return total / 1e9
+
+
+def row(mode: str, step: Any, device: torch.device) -> tuple[object, ...]:
+    """Cells of one mode."""
+    with tempfile.TemporaryDirectory(prefix="opguard-device-time-") as scratch:
+        session = start(RunConfig(run_dir=Path(scratch), user_root=Path.cwd(), mode=mode))
+        try:
+            for _ in range(6):
+                step()
+            found = kernels(step, device)
+        finally:
+            session.stop("exit")
+        gb = read_gb(Path(scratch), 5)
+    ours = [event for event in found if event["name"].startswith(OURS)]
+    program = sum(event["dur"] for event in found if not event["name"].startswith(OURS)) / 1e3 / STEPS
+    added = sum(event["dur"] for event in ours) / 1e3 / STEPS
+    ratio, rate = ((program + added) / program, gb / added) if ours else (None, None)
+    return mode, program, added, ratio, len(ours) / STEPS, gb, rate, "; ".join(groups(ours))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", choices=tuple(SIZES), default="a")
+    parser.add_argument("--modes", nargs="+", default=["trusted", "full", "verify"])
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--out", type=Path, help="Rows are appended to this file.")
+    options = parser.parse_args(argv)
+    device, size = torch.device(options.device), (TINY if options.tiny else SIZES)[options.part]
+    _, step = training(options.part, size, device, torch.bfloat16)
+    for _ in range(5):
+        step()
+    rows = Rows(options.out)
+    rows.head("Device time of a step", f"{where(device.type)} {TITLES[options.part]}: {size}; bfloat16, fused AdamW.", COLUMNS)
+    for mode in options.modes:
+        rows.row(row(mode, step, device))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
