@@ -18,6 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from opguard_core.engines import native_build
 from tests.gpu.rows import Rows, where
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -74,7 +75,7 @@ def compared(name: str, folder: Path, device: str) -> dict[str, Any]:
         "--json",
         "--deterministic",
         "--timeout",
-        "120",
+        "300",
         "--python",
         sys.executable,
     ]
@@ -86,13 +87,13 @@ def compared(name: str, folder: Path, device: str) -> dict[str, Any]:
     try:
         return dict(json.loads(done.stdout))
     except ValueError:
-        return {"error": {"message": (done.stderr.strip().splitlines() or ["no output"])[-1]}}
+        return {"error": {"text": (done.stderr.strip().splitlines() or ["no output"])[-1]}}
 
 
 def tell(rows: Rows, name: str, answer: dict[str, Any], *, dry_run: bool) -> bool:
     """The row of one program; whether it is as the rules say."""
     if answer.get("error") or answer.get("verdict") is None:
-        rows.row((name, f"ERROR: {str((answer.get('error') or {}).get('message', 'no verdict'))[:300]}", None, None, "NO"))
+        rows.row((name, f"ERROR: {str((answer.get('error') or {}).get('text', 'no verdict'))[:300]}", None, None, "NO"))
         return False
     ranks = (answer.get("device_work") or {}).get("suspect") or {}
     watched = {rank: one for rank, one in ranks.items() if one["watched"]}
@@ -116,6 +117,7 @@ def main() -> int:
     options = parser.parse_args()
     device = "cpu" if options.dry_run else "cuda"
     names = options.only or [name for name in PROGRAMS if not options.dry_run or name == "ddp"]
+    native_build.load()  # once, before a side's time counts
     rows, right = Rows(options.out), True
     rows.head("Two ranks against themselves", f"{where(device)} `compare --deterministic`, default mode.", COLUMNS)
     for name in names:
