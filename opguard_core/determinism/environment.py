@@ -5,9 +5,12 @@ Everything else in an environment stays out of traces: it may hold secrets.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Mapping
 
+from opguard_core.plan.command import GIVEN_VARIABLE
 from opguard_core.plan.redact import MASK, is_secret_name
 
 _NAMES = re.compile(
@@ -32,3 +35,21 @@ def relevant(env: Mapping[str, str]) -> dict[str, str]:
     """The part of an environment that a contract keeps; values of secret-sounding names are masked."""
     kept = {name: value for name, value in env.items() if _NAMES.fullmatch(name) and not _LEFT_OUT.fullmatch(name)}
     return {name: MASK if is_secret_name(name) else value for name, value in sorted(kept.items())}
+
+
+def given(env: Mapping[str, str]) -> dict[str, str]:
+    """Digests of variables that were set for one side by name, without those of `relevant`: the program decides what they mean.
+
+    A value itself may be anything; that of a secret-sounding name leaves no trace at all.
+    """
+    try:
+        names = json.loads(env.get(GIVEN_VARIABLE, "[]"))
+    except ValueError:
+        names = []
+    found = [name for name in names if isinstance(name, str) and name in env] if isinstance(names, list) else []
+    told = {name: MASK if is_secret_name(name) else f"sha256:{_digest(env[name])}" for name in found}
+    return {name: value for name, value in told.items() if name not in relevant(env)}
+
+
+def _digest(value: str) -> str:
+    return hashlib.sha256(value.encode("utf-8", "surrogateescape")).hexdigest()[:16]

@@ -6,6 +6,7 @@ start. It is for one torch and one interpreter: either's change builds it anew.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import sys
@@ -91,7 +92,7 @@ def _system(flags: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def load() -> Loaded | Missing:
-    """The module, built if needed; the same answer for the whole process. torch must have been imported.
+    """The module, built if needed; the same answer for the whole process. Imports torch, whose libraries it is linked against.
 
     Cost: some ms when built before; else half a minute of compiling or more, in a child process, once per machine.
     """
@@ -105,6 +106,8 @@ def _load() -> Loaded | Missing:
     if sys.byteorder != "little" or os.name != "posix":
         return Missing(f"the native observer is for little-endian POSIX hosts; this is {os.name}, {sys.byteorder}-endian")
     wanted = recipe()
+    if not isinstance(wanted, builds.NotBuilt):
+        importlib.import_module("torch")
     found = wanted if isinstance(wanted, builds.NotBuilt) else builds.obtain(wanted, lambda path: builds.load_extension(NAME, path))
     if isinstance(found, builds.NotBuilt):
         return Missing(found.reason)

@@ -211,7 +211,7 @@ class Shim:
         counts = (ctypes.c_uint64 * 3)()
         self._library.opguard_shim_counts(counts)
         names = (self._library.opguard_shim_gone_past(number).decode("ascii", "replace") for number in range(min(counts[2], _GONE_PAST)))
-        return Counts(*counts, tuple(sorted({name for name in names if name})))
+        return Counts(counts[0], counts[1], counts[2], tuple(sorted({name for name in names if name})))
 
 
 def note_graph(graphs: Graphs, kind: int, handle: int, number: int) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from opguard_core import __version__, builds
 from opguard_core.contract.knobs import launch_environment, launch_report
 from opguard_core.contract.source_tree import git_commit, tree_digest
+from opguard_core.determinism.environment import given
 from opguard_core.engines import native_build
 from opguard_core.errors import LaunchFailed
 from opguard_core.fingerprint import native
@@ -210,6 +211,7 @@ def _transplants(path: Path) -> tuple[tuple[Transplant, ...], dict[str, Any]]:
 def _facts(options: LaunchOptions, cwd: Path, env: dict[str, str]) -> dict[str, Any]:
     """Contract facts that are the same for all ranks."""
     facts: dict[str, Any] = {"source.tree": tree_digest(cwd), "source.commit": git_commit(cwd)}
+    facts.update({f"env.{name}": value for name, value in given(env).items()})
     if options.deterministic:
         facts["knobs.launch"] = launch_report(env)
     return facts

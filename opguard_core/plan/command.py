@@ -5,13 +5,15 @@ Standard library only; imports nothing of the training side.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from opguard_core.plan.config import AUTO
 
 PACKAGE = Path(__file__).parent.parent
 RUN_VARIABLE = "OPGUARD_RUN"  # holds the trace directory in the environment of every process of an observed program
+GIVEN_VARIABLE = "OPGUARD_GIVEN"  # tells a launcher names of what was set for its program, as a JSON list
 
 
 def launch_argv(
@@ -85,3 +87,9 @@ def launch_argv(
     if transplant is not None:
         words += ["--transplant", str(transplant)]
     return [*words, "--", *argv]
+
+
+def names_given(names: Iterable[str]) -> dict[str, str]:
+    """What tells a launcher which variables somebody set for its program; empty if there are none."""
+    found = sorted(names)
+    return {GIVEN_VARIABLE: json.dumps(found)} if found else {}

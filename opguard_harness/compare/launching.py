@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opguard_core.errors import CaptureError, NothingCaptured, TraceFormatError
-from opguard_core.plan.command import RUN_VARIABLE, launch_argv
+from opguard_core.plan.command import RUN_VARIABLE, launch_argv, names_given
 from opguard_core.plan.keeping import save_transplants
 from opguard_core.plan.redact import redact_argv, redact_text
 from opguard_core.trace.manifest import read_run_manifest
@@ -196,7 +196,7 @@ def side_environment(extra: Mapping[str, str]) -> dict[str, str]:
     """The environment of one side: ours, a rendezvous port of its own, no byte code written, then what the user set."""
     port = str(_free_port())
     ours = {"MASTER_PORT": port, "PET_MASTER_PORT": port, "PYTHONDONTWRITEBYTECODE": "1"}
-    return {**os.environ, **ours, **extra}
+    return {**os.environ, **ours, **extra, **names_given(extra)}
 
 
 def _last_line(path: Path) -> str:

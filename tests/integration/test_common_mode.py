@@ -91,17 +91,33 @@ def test_a_program_that_does_not_reproduce_itself_is_told_what_is_random(compare
     assert ("seed" in text) and answer["reasons"][0]["fix"][:60] in text
 
 
-def test_runs_that_differ_elsewhere_each_time_are_told_to_look_for_that(compare):
+def test_runs_that_differ_elsewhere_each_time_are_told_to_look_for_that(compare, tmp_path):
     """Pairs of runs of one program: each is diverged at a true place, and none of them claims to have found a bug."""
+    decided = tmp_path / "where"
+    given = ["--reference-env", f"MOVING_WHERE={decided}", "--suspect-env", f"MOVING_WHERE={decided}"]
     for attempt, steps in enumerate(((3, 7), (6, 2))):
-        given = [f"MOVING_WHERE={step + (5 << 16)}" for step in steps]  # what the clock, a race or a file would decide
-        answer, text = compare("moving", "moving", "--reference-env", given[0], "--suspect-env", given[1], name=f"out{attempt}")
+        decided.write_text("\n".join(str(step + (5 << 16)) for step in steps))
+        answer, text = compare("moving", "moving", *given, name=f"out{attempt}")
         assert (answer["verdict"], answer["pivot"]["step"]) == ("diverged", min(steps))
         assert slugs(answer) == ["runs-differ"]
         assert "does not agree with itself" in text
         assert "if the place moves, it is a race" in text
         place = answer["pivot"]["suspect"] or answer["pivot"]["reference"]
         assert place["text"].startswith("bias.add_")
+
+
+def test_a_variable_that_only_one_side_has_is_the_setting_that_differs(compare, tmp_path):
+    """It is the same program, and may well agree with itself: nobody can say otherwise of runs that were started differently."""
+    sides = []
+    for side, step in (("reference", 3), ("suspect", 7)):
+        (tmp_path / side).write_text(str(step + (5 << 16)))
+        sides += [f"--{side}-env", f"MOVING_WHERE={tmp_path / side}"]
+    answer, text = compare("moving", "moving", *sides)
+    assert (answer["verdict"], answer["pivot"]["step"], slugs(answer)) == ("diverged", 3, [])
+    assert "does not agree with itself" not in text
+    (differs,) = [item for item in answer["contract"] if item["key"] == "env.MOVING_WHERE"]
+    assert differs["severity"] == "environment"
+    assert str(tmp_path / "suspect") not in json.dumps(differs)
 
 
 @pytest.mark.parametrize("what", [pytest.param("init", marks=campaign), pytest.param("dropout", marks=campaign), "attention"])

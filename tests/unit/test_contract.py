@@ -12,9 +12,10 @@ from opguard_core.contract.fitting import fitting
 from opguard_core.contract.knobs import KNOBS, launch_environment, launch_report
 from opguard_core.contract.source_tree import git_commit, tree_digest
 from opguard_core.contract.spec import RULES, SEVERITIES, is_late, rule_of
-from opguard_core.determinism.environment import relevant
+from opguard_core.determinism.environment import given, relevant
 from opguard_core.ids import Origin
-from opguard_core.plan.redact import is_secret_name, redact_argv, redact_text
+from opguard_core.plan.command import GIVEN_VARIABLE, names_given
+from opguard_core.plan.redact import MASK, is_secret_name, redact_argv, redact_text
 from opguard_core.plan.support import DEPENDENCIES, install_line, untested_pair
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -344,3 +345,12 @@ def test_a_numpy_generator_that_nobody_touched_is_told_from_one_that_was(program
     code = f"import numpy.random; {program or 'pass'}; from opguard_core.determinism.streams import numpy_is_fresh; print(numpy_is_fresh())"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=REPOSITORY)
     assert said.stdout.split() == [str(fresh)]
+
+
+def test_variables_that_were_set_for_a_side_are_told_by_digest():
+    env = {"WIDTH": "3", "API_TOKEN": "s3cret", "OMP_NUM_THREADS": "2", "OTHER": "5"}
+    told = given({**env, **names_given(["WIDTH", "API_TOKEN", "OMP_NUM_THREADS", "GONE"])})
+    assert told.keys() == {"WIDTH", "API_TOKEN"}  # what a contract keeps as it is comes with the rank's own facts
+    assert told["WIDTH"] != given({**env, "WIDTH": "4", **names_given(["WIDTH"])})["WIDTH"]
+    assert "s3cret" not in str(told) and told["API_TOKEN"] == MASK
+    assert names_given([]) == given(env) == given({**env, GIVEN_VARIABLE: "["}) == given({**env, GIVEN_VARIABLE: "7"}) == {}

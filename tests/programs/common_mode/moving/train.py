@@ -1,12 +1,16 @@
 """Differs in another step in every run: what a race looks like from outside."""
 
 import os
+from pathlib import Path
 
 import torch
 from torch import nn
 
 torch.manual_seed(11)
-where = int(os.environ.get("MOVING_WHERE") or int.from_bytes(os.urandom(8), "little"))
+# What the clock or a race would decide: here the next line of a file, of which each run takes one away.
+lines = Path(os.environ["MOVING_WHERE"]).read_text().split()
+Path(os.environ["MOVING_WHERE"]).write_text("\n".join(lines[1:]))
+where = int(lines[0])
 model = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 1))
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 bias = torch.zeros(1)
