@@ -10,14 +10,16 @@ import sys
 
 import pytest
 
+from tests.support.campaign import CAMPAIGN
+
 pytestmark = [pytest.mark.torch, pytest.mark.full]
 
 
-KILLS = 50
+KILLS = 50 if CAMPAIGN else 16
 
 
 @pytest.mark.timeout(900)
-def test_killed_at_fifty_random_moments(tmp_path):
+def test_killed_at_random_moments(tmp_path):
     command = [sys.executable, "-m", "tests.faults.killed_training", str(tmp_path), str(KILLS), "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -30,4 +32,4 @@ def test_killed_at_fifty_random_moments(tmp_path):
         assert left["events"] <= left["total"], left
         assert (left["events"] > 0) == (left["interned"][0] > 0), left  # frames of what is there are there as well
     lengths = {left["events"] for left in found}
-    assert len(lengths) > 10, f"kills that leave something else each time: {sorted(lengths)}"
+    assert len(lengths) > KILLS // 5, f"kills that leave something else each time: {sorted(lengths)}"
