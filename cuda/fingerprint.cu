@@ -10,6 +10,7 @@
 #include "digest.cuh"
 #include "plain.cuh"
 #include "ring.cuh"
+#include "rows.cuh"
 #include "tiles.cuh"
 #include "walks.cuh"
 
@@ -32,6 +33,8 @@ template <int DIGESTS, bool STATISTICS> OG_DEVICE void walk(Sums &s, const Work 
         s = walk_vectors<DIGESTS, STATISTICS>(work);
     } else if (work.path >= OG_TILES) {
         s = walk_tiles<DIGESTS, STATISTICS>(work, shared);
+    } else if (has_rows<DIGESTS>(work)) {
+        s = walk_rows<DIGESTS>(work);
     } else if (work.path != OG_DENSE || (DIGESTS != NO_ELEMENT_DIGESTS && (work.how < OG_F32 || work.how > OG_F16))) {
         s = walk_vectors<DIGESTS, STATISTICS>(work);
     } else {

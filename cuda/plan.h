@@ -11,7 +11,8 @@
 
 enum {
     OG_TILE_MIN_BYTES = 32,      /* a transposed view narrower than this is gathered */
-    OG_GATHER_LOAD = 4           /* time a byte takes, against one that lies densely */
+    OG_GATHER_LOAD = 4,          /* time a byte takes, against one that lies densely */
+    OG_ROWS_LOAD = 2
 };
 
 typedef struct {
@@ -78,7 +79,14 @@ static inline int og_path(const og_view *view, const og_dim *dims, int n, int re
     int flips = (view->flip[0] | view->flip[1]) != 0;
     int64_t item = view->item_bytes;
     if (!flips && (n == 0 || (n == 1 && dims[0].stride == item))) return OG_DENSE;
-    if (regions > 1 || statistics || n < 2 || dims[n - 1].stride == item || dims[n - 1].size * (uint64_t)item < OG_TILE_MIN_BYTES) return OG_GATHER;
+    if (regions > 1 || statistics || n < 2) return OG_GATHER;
+    uint64_t row_bytes = dims[n - 1].size * (uint64_t)item;
+    if (dims[n - 1].stride == item) {
+        uint64_t begins = view->data | row_bytes;
+        for (int d = 0; d < n - 1; d++) begins |= (uint64_t)dims[d].stride;
+        return !flips && item <= 16 && !(begins & 15) ? OG_ROWS : OG_GATHER;
+    }
+    if (row_bytes < OG_TILE_MIN_BYTES) return OG_GATHER;
     uint64_t places = view->data; /* tiles are moved by elements */
     for (int d = 0; d < n; d++) places |= (uint64_t)dims[d].stride;
     if (places & (uint64_t)((item < 8 ? item : 8) - 1)) return OG_GATHER;
@@ -142,7 +150,7 @@ static inline uint32_t og_plan(og_planned *out, const og_view *views, uint32_t n
             s->region = (uint8_t)(regions > 1 ? r + 1 : 0), s->ticket = (uint8_t)taken;
             if (flips) header->flipped[count / 32] |= 1u << count % 32;
             useful[count] = og_most_blocks(s, dims);
-            load[count] = s->numel * item * (path == OG_DENSE ? 1 : OG_GATHER_LOAD);
+            load[count] = s->numel * item * (path == OG_DENSE ? 1 : path == OG_ROWS ? OG_ROWS_LOAD : OG_GATHER_LOAD);
             total_useful += useful[count], total_load += load[count++];
         }
     }

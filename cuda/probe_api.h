@@ -108,8 +108,8 @@ typedef struct {
 #define OG_SCRATCH_WORDS 8
 #define OG_SCRATCH_BYTES(n) (64u + 64u * (unsigned)(n))
 
-/* How a segment is read. OG_TILES + d: dimension d lies densely in memory, the innermost one does not. */
-enum { OG_DENSE, OG_GATHER, OG_TILES };
+/* How a segment is read. OG_ROWS: innermost rows are whole aligned vectors. OG_TILES + d: dimension d lies densely in memory, the innermost one does not. */
+enum { OG_DENSE, OG_GATHER, OG_ROWS, OG_TILES };
 
 typedef struct {
     uint64_t data;        /* address of element 0 of the view; of the region for OG_DENSE */
