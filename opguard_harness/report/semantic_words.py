@@ -90,6 +90,8 @@ def facts(told: Mapping[str, Any], name: Name = plain) -> list[str]:
         found.append(f"{name(item['name'])} is called {counts} in step {item['step']}")
     if told["reordered"]:
         found.append(f"called in another order: {_names(told['reordered'], name)}")
+    if unknown := told["records"].get("unknown"):
+        found.append(f"of {unknown} entries, exits or gradients nothing in common was read, or they came steps after their call")
     found += [
         f"the pattern {name(item['pattern'])} names nothing{': ' + name(item['why']) if item['why'] else ''}" for item in told["unused"][:2]
     ]

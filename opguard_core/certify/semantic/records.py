@@ -103,11 +103,15 @@ class Calls:
     """Turns the windows of one rank into calls.
 
     Calls may end, and gradients come, in a later window than they began in; those of the window before are still open to that.
+
+    Attributes:
+        num_late: Ends and gradients of calls that began in none of these two windows; of what they tell nothing is compared.
     """
 
     def __init__(self) -> None:
         self._open: dict[int, Call] = {}
         self._before: dict[int, Call] = {}
+        self.num_late = 0
 
     def take(self, table: WindowTable) -> list[Call]:
         """Calls that begin in a window, in order."""
@@ -118,7 +122,8 @@ class Calls:
             if known is None and event.forward_seq is None and at in (ENTER, PROBE):
                 known = self._open[event.seq] = Call(record)
             if known is None:
-                continue  # its call is not known any more
+                self.num_late += 1
+                continue
             if at == ENTER:
                 known.entry.append(record)
             elif at == GRAD:

@@ -133,6 +133,8 @@ def walk(reference: RankTrace, suspect: RankTrace, rank: int, reference_rank: in
             found.windows.append(number)
     for window, groups in waiting:
         _look(found, window, groups)
+    if late := max(calls.num_late for calls in sides):
+        found.moments[How.UNKNOWN] += late
     return found if any(found.told) else None
 
 

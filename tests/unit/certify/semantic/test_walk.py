@@ -6,6 +6,7 @@ from opguard_core.certify.answer import to_dict
 from opguard_core.certify.compare import compare
 from opguard_core.certify.semantic.slots import How
 from opguard_core.certify.semantic.walk import ENTRY, ENTRY_GRADIENT, EXIT, EXIT_GRADIENT, VALUE, walk
+from opguard_harness.report.semantic_words import facts
 from tests.support.named import Named, found
 from tests.support.script import Held, Script
 
@@ -309,3 +310,21 @@ def test_insides_that_do_not_pair_leave_the_verdict_inconclusive_and_the_names_a
     assert answer["semantic"]["outcome"] == "differs"
     assert (answer["semantic"]["first"]["name"], answer["semantic"]["first"]["kind"]) == ("layers.7", "inside")
     assert answer["semantic"]["prefix"]["records"] == 15
+
+
+@pytest.mark.parametrize(("steps", "unknown"), [(1, 0), (2, 1)])
+def test_what_comes_steps_after_its_call_is_told_to_be_unknown(steps, unknown):
+    """A graph that is kept for longer: of its gradient nobody can say by then to which of the calls it belongs."""
+    sides = []
+    for _ in range(2):
+        script = Named()
+        call = script.call("embed", 1, 2)
+        for _ in range(steps):
+            script.update()
+            script.call("embed", 3, 4)
+        script.gradient(call, "embed", "out.0", script.given((4, 4), 9))
+        sides.append(script.close())
+    told = found(*sides)
+    assert (told.first, told.moments[How.UNKNOWN]) == (None, unknown)
+    words = facts(to_dict(compare(*sides))["semantic"])
+    assert any("steps after their call" in word for word in words) == bool(unknown)
