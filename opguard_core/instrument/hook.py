@@ -16,6 +16,7 @@ import importlib
 import importlib.util
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import CodeType, FunctionType, ModuleType
@@ -30,6 +31,7 @@ _bootstrap: Any = importlib._bootstrap
 # Frames of this name are what the import system takes off tracebacks and what ``warnings`` skips.
 _MACHINERY = "<frozen importlib._bootstrap_external>"
 _MOST_BYTES = 8 << 20
+QUIET_S = 5.0  # rewriting that takes longer says so, and again whenever it has doubled
 
 
 current: Hook | None = None  # the one that was installed before torch was imported, if any
@@ -51,6 +53,8 @@ class Hook:
         self.main_spec: ModuleSpec | None = None
         self._active = False
         self._asking = threading.local()
+        self._num_made = self._num_sites = 0
+        self._seconds, self._says_at = 0.0, QUIET_S
 
     def install(self) -> None:
         """Rewrite what is imported from now on; once more is no harm."""
@@ -160,7 +164,19 @@ class Hook:
         key = key_of(source, filename, everything=self._everything, first=first)
         made = self._cache.find(key, filename)
         if made is None:
+            begun = time.monotonic()
             made = rewrite(source, filename, key, everything=self._everything, first=first)
             self._cache.keep(key, filename, made)
+            self._took(time.monotonic() - begun, len(made.sites))
         runtime.know(key, made.sites)
         return made.code, Disposition(told_as, REWRITTEN, len(made.sites), made.left)
+
+    def _took(self, seconds: float, sites: int) -> None:
+        """Count a module that was rewritten now, and say what all of them have cost, if that is long."""
+        self._num_made, self._num_sites, self._seconds = self._num_made + 1, self._num_sites + sites, self._seconds + seconds
+        if self._seconds < self._says_at:
+            return
+        self._says_at = 2 * self._seconds
+        modules, calls = f"{self._num_made:,} modules", f"{self._num_sites:,} calls"
+        advice = "; a pattern instead of `all` takes less" if self._everything else ""
+        sys.stderr.write(f"opguard: {self._seconds:.0f} s went into {calls} of {modules}, which are kept for the next run{advice}\n")

@@ -237,3 +237,15 @@ def test_ranks_that_import_at_the_same_time_find_whole_entries(place, tmp_path):
     assert folder.stat().st_mode & 0o777 == 0o700
     assert not [path.name for path in folder.iterdir() if path.name.startswith(".new-")]
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in folder.iterdir())
+
+
+def test_rewriting_that_takes_long_says_what_it_costs(place, hook, monkeypatch, capsys):
+    monkeypatch.setattr(hook, "_says_at", 0.0)
+    module(place, "og_long")
+    importlib.import_module("og_long")
+    said = capsys.readouterr().err
+    assert said.startswith("opguard: ") and "2 calls of 1 modules, which are kept for the next run" in said
+    monkeypatch.setattr(hook, "_says_at", 1e9)
+    module(place, "og_short")
+    importlib.import_module("og_short")
+    assert capsys.readouterr().err == ""
