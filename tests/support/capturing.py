@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from opguard_core.capture.session import Session, start
+from opguard_core.engines.lanes import role_of
+from opguard_core.engines.threads import _ours
 from opguard_core.plan.config import RunConfig
 from opguard_core.trace.schema import EventRow, FrameRow, LifetimeRow, SlotRow
 
@@ -15,15 +17,18 @@ ROOT = Path(__file__).resolve().parents[2]
 NOT_FOLLOWED = "thread-not-followed"
 
 
-def left_over() -> int:
-    """Threads that earlier tests have left in this process (pools, progress bars): a capture that starts now counts them."""
-    return sum(thread is not threading.current_thread() for thread in threading.enumerate())
+def left_over() -> list[str]:
+    """Threads that earlier tests have left in this process (pools, progress bars), by role: a capture that starts now counts them."""
+    found = [thread for thread in threading.enumerate() if thread is not threading.current_thread() and not _ours(thread)]
+    return sorted(map(role_of, found))
 
 
-def own_gaps(gaps: dict, left: int) -> dict:
-    """Gaps of a capture in this process, without the threads that were left over when it began."""
-    count = gaps.get(NOT_FOLLOWED, {"count": 0})["count"]
-    return {name: gap for name, gap in gaps.items() if name != NOT_FOLLOWED or count != left}
+def own_gaps(gaps: dict, left: list[str]) -> dict:
+    """Gaps of a capture in this process, without the threads that were left over when it began; one may have ended just then."""
+    gap = gaps.get(NOT_FOLLOWED)
+    if gap is None or gap["count"] > len(left) or not {*gap["examples"]} <= {*left}:
+        return gaps
+    return {name: found for name, found in gaps.items() if name != NOT_FOLLOWED}
 
 
 class MemorySink:

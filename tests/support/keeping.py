@@ -25,7 +25,7 @@ class Observed:
         left: Threads that were there before it, see `left_over`.
     """
 
-    def __init__(self, folder: Path, result: Any, left: int) -> None:
+    def __init__(self, folder: Path, result: Any, left: list[str]) -> None:
         self.folder, self.result, self.left = folder, result, left
         self.trace = RankTrace.open(folder / "rank-00000")
 
