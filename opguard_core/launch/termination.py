@@ -73,8 +73,10 @@ class Termination:
         fcntl.fcntl(self._reader, fcntl.F_SETFL, fcntl.fcntl(self._reader, fcntl.F_GETFL) | os.O_ASYNC)
 
     def _register(self) -> None:
-        # All threads: a dump of only the current one writes nothing when the signal meets a thread without Python.
-        faulthandler.register(signal.SIGTERM, file=self._writer, all_threads=True, chain=False)
+        # The kernel gives the signal to the main thread unless that one blocks it; then it may meet a thread without Python, of which
+        # alone nothing would be written. A dump of all threads also reads frames that another one is just leaving: that can crash.
+        elsewhere = get_ident() != threading.main_thread().ident or signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        faulthandler.register(signal.SIGTERM, file=self._writer, all_threads=elsewhere, chain=False)
         self._armed = True
 
     def _ours(self) -> bool:

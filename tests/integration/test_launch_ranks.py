@@ -175,7 +175,7 @@ while True:
     with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as launcher:
         assert launcher.stdout.readline() == "ready\n"
         launcher.send_signal(signal.SIGTERM)
-        launcher.communicate(timeout=60)
-    assert launcher.returncode == 143
+        _, said = launcher.communicate(timeout=60)
+    assert launcher.returncode == 143, said
     manifest = rank_manifest(tmp_path, 0)
     assert (manifest["ended"], manifest["complete"]) == ("signal", True)
