@@ -84,7 +84,7 @@ static inline int og_path(const og_view *view, const og_dim *dims, int n, int re
     if (dims[n - 1].stride == item) {
         uint64_t begins = view->data | row_bytes;
         for (int d = 0; d < n - 1; d++) begins |= (uint64_t)dims[d].stride;
-        return !flips && item <= 16 && !(begins & 15) ? OG_ROWS : OG_GATHER;
+        return !flips && !(begins & 15) ? OG_ROWS : OG_GATHER;
     }
     if (row_bytes < OG_TILE_MIN_BYTES) return OG_GATHER;
     uint64_t places = view->data; /* tiles are moved by elements */

@@ -16,8 +16,8 @@ _OPERATORS = ("extension.", "cupy.")
 _NUMBER = re.compile(r"\d{7,15}")
 
 
-def alone(reference: Window, suspect: Window, left: int, right: int) -> bool:
-    """Whether the arguments of two paired calls of an extension differ in nothing but numbers that may be addresses.
+def arguments_differ(reference: Window, suspect: Window, left: int, right: int) -> bool:
+    """Whether two paired calls have other arguments; those of an extension, in more than numbers that may be addresses.
 
     Args:
         reference: Window of the first.
@@ -25,13 +25,15 @@ def alone(reference: Window, suspect: Window, left: int, right: int) -> bool:
         left: The first call.
         right: The second.
     """
-    if not reference.operator_text(left).startswith(_OPERATORS):
+    if reference.args[left] == suspect.args[right]:
         return False
+    if not reference.operator_text(left).startswith(_OPERATORS):
+        return True
     mine, other = (window.text(int(window.args[event])).split(";") for window, event in ((reference, left), (suspect, right)))
     if len(mine) != len(other):
-        return False
+        return True
     changed = [pair for pair in zip(mine, other, strict=True) if pair[0] != pair[1]]
-    return all(_name(one) == _name(two) and _possible(one) and _possible(two) for one, two in changed)
+    return not all(_name(one) == _name(two) and _possible(one) and _possible(two) for one, two in changed)
 
 
 def _name(argument: str) -> str:

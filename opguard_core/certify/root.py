@@ -15,8 +15,8 @@ import numpy as np
 from opguard_core.align import slots
 from opguard_core.align.columns import PHASES, Window
 from opguard_core.align.timeline import REFERENCE, SUSPECT, Row, Timeline
-from opguard_core.certify import handles
 from opguard_core.certify.generated import OPERATORS
+from opguard_core.certify.handles import arguments_differ
 from opguard_core.certify.lone import as_cast, takes_hold
 from opguard_core.certify.roots import Node, Root, merged
 from opguard_core.certify.standing import Rows
@@ -157,7 +157,7 @@ class RootWalk:
             ((outputs.code[differing] == slots.PERMUTED).any(), Origin.PERMUTATION),
             (r.op[left] != s.op[right], Origin.STRUCTURE),
             (other_dtype or cast, Origin.DTYPE),
-            (r.args[left] != s.args[right] and not handles.alone(r, s, left, right), Origin.ARGUMENT),
+            (arguments_differ(r, s, left, right), Origin.ARGUMENT),
         ]
         origins = [str(origin) for holds, origin in candidates if holds] or [str(Origin.OPERATOR), *doubts(r, s, inputs)]
         if r.args[left] != s.args[right] and origins[0] == Origin.OPERATOR:
@@ -280,7 +280,7 @@ class RootWalk:
         visible = [
             (r.op[left] != s.op[right], Origin.STRUCTURE),
             ((r.dtype[outputs.left] != s.dtype[outputs.right]).any(), Origin.DTYPE),
-            (r.args[left] != s.args[right] and not handles.alone(r, s, left, right), Origin.ARGUMENT),
+            (arguments_differ(r, s, left, right), Origin.ARGUMENT),
         ]
         origin = next((origin for holds, origin in visible if holds), None)
         if origin is not None:

@@ -46,9 +46,9 @@ def given(env: Mapping[str, str]) -> dict[str, str]:
         names = json.loads(env.get(GIVEN_VARIABLE, "[]"))
     except ValueError:
         names = []
-    found = [name for name in names if isinstance(name, str) and name in env] if isinstance(names, list) else []
-    told = {name: MASK if is_secret_name(name) else f"sha256:{_digest(env[name])}" for name in found}
-    return {name: value for name, value in told.items() if name not in relevant(env)}
+    known = relevant(env)
+    found = [name for name in names if isinstance(name, str) and name in env and name not in known] if isinstance(names, list) else []
+    return {name: MASK if is_secret_name(name) else f"sha256:{_digest(env[name])}" for name in found}
 
 
 def _digest(value: str) -> str:

@@ -212,7 +212,7 @@ def _judged(rows: Rows, options: argparse.Namespace, case: dict[str, Any], mode:
             (
                 case["slug"],
                 mode,
-                f"ERROR: {(answer.get('error') or {}).get('text') or (answer.get('error') or {}).get('message', 'no verdict')}"[:300],
+                f"ERROR: {(answer.get('error') or {}).get('text', 'no verdict')}"[:300],
                 *kernels,
                 "NO",
             )

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from opguard_core.capture.session import start
+from opguard_core.fingerprint.dtypes import ELEMENT_TYPES
 from opguard_core.plan.config import RunConfig
 from tests.gpu.models import SIZES, TINY, TITLES, training
 from tests.gpu.rows import Rows, where
@@ -38,7 +39,6 @@ COLUMNS = (
     "TB/s",
     "by blocks: launches, ms a step",
 )
-_ITEM_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "int64": 8, "float64": 8, "bool": 1, "uint8": 1, "int32": 4}
 _EDGES = (2, 9, 33, 133, 265, 529)  # blocks; an H200 has 132 multiprocessors
 
 
@@ -80,7 +80,7 @@ def read_gb(folder: Path, window: int) -> float:
     total = 0
     for seq, status, dtype, shape in zip(*(slots[name] for name in ("seq", "status", "dtype", "shape")), strict=True):
         if seq in inside and status == "probed":
-            total += math.prod(int(size) for size in re.findall(r"\d+", shape)) * _ITEM_BYTES.get(dtype.removeprefix("torch."), 1)
+            total += math.prod(int(size) for size in re.findall(r"\d+", shape)) * ELEMENT_TYPES[dtype].item_bytes
     return total / 1e9
 
 

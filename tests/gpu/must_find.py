@@ -126,7 +126,7 @@ def compared(case: Case, mode: str, options: argparse.Namespace, folder: Path, p
     try:
         return dict(json.loads(done.stdout))
     except ValueError:
-        return {"error": {"message": (done.stderr.strip().splitlines() or ["no output"])[-1]}}
+        return {"error": {"text": (done.stderr.strip().splitlines() or ["no output"])[-1]}}
 
 
 def engines(folder: Path) -> str:
@@ -153,7 +153,7 @@ def tell(rows: Rows, device: str, found: tuple[Case, str, dict[str, Any], str, f
     """Write the row of a comparison; whether it is right."""
     case, mode, answer, seen, total = found
     if answer.get("error") or answer.get("verdict") is None:
-        message = str((answer.get("error") or {}).get("message", "no verdict"))
+        message = str((answer.get("error") or {}).get("text", "no verdict"))
         rows.row((case["slug"], mode, f"ERROR: {message[:300]}", seen, f"{total:.1f}", "NO"))
         return False
     faults, said = judge(wanted(case, mode, device), answer)
