@@ -13,11 +13,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(900)]  # building the engine
 
-from opguard_core.engines import native_build
 from opguard_core.engines.collectives import _view
 from opguard_core.engines.geometry import Geometries
 from opguard_core.engines.storages import Storages
 from tests.support.capturing import capturing
+from tests.support.native import native_or_skip
 
 FULL, EMPTY = 7.0, 0.0
 HOST = torch.zeros(4)
@@ -52,8 +52,8 @@ def arrive():
 
 @pytest.fixture(params=["dispatch", "native"])
 def engine(request):
-    if request.param == "native" and isinstance(loaded := native_build.load(), native_build.Missing):
-        pytest.skip(f"no native engine here: {loaded.reason}")
+    if request.param == "native":
+        native_or_skip()
     return request.param
 
 

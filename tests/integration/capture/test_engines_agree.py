@@ -17,12 +17,12 @@ pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 from opguard_core.certify.answer import to_dict
 from opguard_core.certify.compare import compare
 from opguard_core.determinism import facts
-from opguard_core.engines import native_build
 from opguard_core.trace.reader import Run
 from tests.support.campaign import CAMPAIGN, campaign
 from tests.support.engine_programs.catalogue import MODES, load
 from tests.support.engine_programs.ranks import RUNS as RANKS
 from tests.support.engine_streams import INERT, ROOT, Outcome, differences, engines_of, outcome, read_tables
+from tests.support.native import native_or_skip
 
 TIMEOUT_S = 600
 ENV = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
@@ -92,9 +92,7 @@ def small_sessions_are_quick():
 
 @pytest.fixture(scope="module")
 def native():
-    loaded = native_build.load()
-    if isinstance(loaded, native_build.Missing):
-        pytest.skip(f"no native engine here: {loaded.reason}")
+    native_or_skip()
 
 
 def cases():

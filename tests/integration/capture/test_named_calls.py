@@ -15,10 +15,11 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from opguard_core import marks
-from opguard_core.engines import native_build, semantic_op
+from opguard_core.engines import semantic_op
 from tests.support.capturing import capturing
 from tests.support.engine_programs.catalogue import Program
 from tests.support.engine_streams import outcome
+from tests.support.native import native_or_skip
 
 ORDERS = ("blocks.*=layer.*", "blocks.*.norm", "tests.support.functions:smooth=smooth", "absent.*", "json:nothing")
 
@@ -91,8 +92,8 @@ def by_engine(tmp_path_factory):
 
     @functools.cache
     def run(engine):
-        if engine == "native" and isinstance(found := native_build.load(), native_build.Missing):
-            pytest.skip(f"no native engine here: {found.reason}")
+        if engine == "native":
+            native_or_skip()
         return outcome(Program("named", program), engine, tmp_path_factory.mktemp(engine) / "run", semantic=ORDERS)
 
     return run

@@ -14,16 +14,14 @@ from opguard_core.errors import UnknownOption
 from opguard_core.plan.config import ENGINES, RunConfig
 from tests.support.engine_programs.catalogue import Program
 from tests.support.engine_streams import engines_of, outcome
+from tests.support.native import native_or_skip
 
 BUILD_S = 900  # where it has not been built yet
 
 
 @pytest.fixture(scope="module")
 def loaded():
-    found = native_build.load()
-    if isinstance(found, native_build.Missing):
-        pytest.skip(f"no native engine here: {found.reason}")
-    return found
+    return native_or_skip()
 
 
 def seen(run, folder, mode="full", **options):

@@ -10,16 +10,14 @@ import pytest
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(900)]  # building the engine
 
-from opguard_core.engines import lanes, native_build, phases, progress
+from opguard_core.engines import lanes, phases, progress
 from opguard_core.engines.contexts import Situation
+from tests.support.native import native_or_skip
 
 
 @pytest.fixture(scope="module")
 def compiled():
-    loaded = native_build.load()
-    if isinstance(loaded, native_build.Missing):
-        pytest.skip(f"no native engine here: {loaded.reason}")
-    return loaded.module
+    return native_or_skip().module
 
 
 @pytest.fixture(params=["python", "native"])

@@ -8,8 +8,8 @@ pytestmark = pytest.mark.torch
 
 from torch.utils.checkpoint import checkpoint
 
-from opguard_core.engines import native_build
 from tests.support.capturing import capturing
+from tests.support.native import native_or_skip
 
 
 class Block(torch.nn.Module):
@@ -106,8 +106,8 @@ def test_a_backward_without_python_around_it_is_backward(engine):
                 y = ctx.block(x)
             return torch.autograd.grad(y, x, grad)[0], None
 
-    if engine == "native" and isinstance(found := native_build.load(), native_build.Missing):
-        pytest.skip(f"no native engine here: {found.reason}")
+    if engine == "native":
+        native_or_skip()
     x = torch.ones(1, 4, requires_grad=True)
     block = Block()
     with capturing(engine=engine) as seen:
