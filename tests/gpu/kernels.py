@@ -215,6 +215,12 @@ def steps(bench: Bench, *, quick: bool) -> Iterator[Callable[[], None]]:
             yield lambda size=size, subset=subset: measure("transposed", "bfloat16", size, subset, layout=turned, budget=0.3)
         yield lambda size=size: measure("misaligned by one element", "float32", size, offset=1, budget=0.5)
     yield lambda: measure("64 segments", "bfloat16", 64 * MIB, segments=64)
+    for size in (4 * MIB, 12 * MIB, 24 * MIB, 48 * MIB):  # most of a training step
+        for subset in subsets:
+            yield lambda size=size, subset=subset: measure("contiguous", "bfloat16", size, subset)
+        yield lambda size=size: measure("contiguous", "float32", size)
+        yield lambda size=size: measure("heads [B,16,1024,64] of [B,1024,16,64]", "bfloat16", size, layout=heads)
+        yield lambda size=size: measure("4 segments", "bfloat16", size, segments=4)
     if quick:
         return
     for dtype in ("float16", "float64", "int64", "int32", "uint8", "float8_e4m3fn", "complex64"):
