@@ -70,7 +70,7 @@ class Status(Word):
     """What is known about a slot's content."""
 
     PROBED = "probed"  # digests were computed from the bytes, here
-    CARRIED = "carried"  # not read again: digests are those of the producing write (modes full, trusted); cannot prove `mutated`
+    CARRIED = "carried"  # not read again: digests of the write, or a look since, at the same bytes (full, trusted); cannot prove `mutated`
     UNINITIALISED = "uninitialised"  # memory not written yet; shape only, digests are 0
     METADATA = "metadata"  # the operator used shape only, or the mode skips this operator; digests are 0
     UNREADABLE = "unreadable"  # a kind of tensor we cannot fingerprint; the reason is in the manifest's coverage

@@ -20,9 +20,11 @@ class Geometry:
         sizes: The shape as it came.
         steps: The strides as they came.
         kind: The torch dtype.
+        base: The geometry with the fewest dimensions of which a view at the same place has the same logical bytes, and so the same digests;
+            itself if it is that one.
     """
 
-    __slots__ = ("dtype", "itemsize", "kind", "nbytes", "shape", "sizes", "span", "steps", "strides")
+    __slots__ = ("base", "dtype", "itemsize", "kind", "nbytes", "shape", "sizes", "span", "steps", "strides")
 
     def __init__(self, kind: torch.dtype, sizes: Any, steps: tuple[int, ...]) -> None:
         self.kind, self.sizes, self.steps = kind, tuple(sizes), steps
@@ -36,6 +38,23 @@ class Geometry:
         self.nbytes = count * self.itemsize
         reach = sum((size - 1) * step for size, step in zip(sizes, steps, strict=True)) + 1 if count else 0
         self.span = reach * self.itemsize
+        self.base = self
+
+    def merged(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Sizes and strides without dimensions of length one, and with those joined that lie densely in one another."""
+        if self.nbytes == 0:
+            return (0,), (1,)
+        sizes: list[int] = []
+        steps: list[int] = []
+        for size, step in zip(self.sizes, self.steps, strict=True):
+            if size == 1:
+                continue
+            if steps and steps[-1] == step * size:
+                sizes[-1], steps[-1] = sizes[-1] * size, step
+            else:
+                sizes.append(size)
+                steps.append(step)
+        return tuple(sizes), tuple(steps)
 
 
 class Geometries:
@@ -54,4 +73,7 @@ class Geometries:
             if len(self._known) >= self.LIMIT:
                 self._known.clear()
             known = self._known[key] = Geometry(*key)
+            merged = (known.kind, *known.merged())
+            if merged != key:
+                known.base = self._known.setdefault(merged, Geometry(*merged))
         return known

@@ -212,12 +212,12 @@ class _Piece:
         return int(self.offset + self.geometry.span)
 
     def known(self) -> Known | None:
-        """What was last seen written through exactly this view."""
-        known = self.record.written.get((self.offset, self.geometry))
+        """What was last seen written or read through this view, or one with the same bytes."""
+        known = self.record.written.get((self.offset, self.geometry.base))
         return None if known is None else known[1]
 
     def as_left(self) -> bool:
-        """Whether what was seen written through other views of these bytes stands as it was left.
+        """Whether what was seen through other views of these bytes stands as it was left.
 
         Believed where the digests of that are on their way. Nothing stands for writes that the mode did not look into.
         """

@@ -94,10 +94,10 @@ class Probes:
         digests: Known = _NOTHING
         if reads:
             status, digests = self._content(tensor, record, offset, geometry, version, seq)
-        elif carried and not record.foreign:
-            known = record.written.get((offset, geometry))
-            if known is not None and known[0] == version:
-                status, digests = _CARRIED, known[1]
+        elif carried and not record.foreign and as_stored(tensor):
+            known = record.carried(offset, geometry, version)
+            if known is not None:
+                status, digests = _CARRIED, known
         rows.append(self._row(seq, path, _IN, status, geometry, self.device(tensor), record, offset, version, digests))
 
     def _content(
@@ -105,11 +105,16 @@ class Probes:
     ) -> tuple[str, Known]:
         if record.gaps is not None and not record.is_written(offset, geometry):
             return _UNINITIALISED, _NOTHING
-        if self._carry and not record.foreign:
-            known = record.written.get((offset, geometry))
-            if known is not None and known[0] == version:
-                return _CARRIED, known[1]
-        return self._probe(tensor, record, seq)
+        if not self._carry or record.foreign or not as_stored(tensor):
+            return self._probe(tensor, record, seq)
+        known = record.carried(offset, geometry, version)
+        if known is not None:
+            return _CARRIED, known
+        before = record.tick
+        status, digests = self._probe(tensor, record, seq)
+        if status is _PROBED:
+            record.saw(offset, geometry, version, digests, before)
+        return status, digests
 
     def _probe(self, tensor: torch.Tensor, record: Storage | None, seq: int) -> tuple[str, Known]:
         digests = fingerprint(tensor)
@@ -155,11 +160,12 @@ class Probes:
         if not is_plain(tensor):
             self._apart(rows, seq, path, tensor, _MUT, reads)
             return
-        geometry, offset, record = self.locate(tensor, seq)
+        place = self.locate(tensor, seq)
         version = version_of(tensor)
-        if declared and version is not None:
+        expected = declared and version is not None
+        if version is not None and expected:
             version += 1
-        self._written(rows, seq, path, tensor, _MUT, (geometry, offset, record), version, reads)
+        self._written(rows, seq, path, tensor, _MUT, place, version, reads, expected=expected)
 
     def _written(
         self,
@@ -171,10 +177,13 @@ class Probes:
         place: tuple[Geometry, int, Storage],
         version: int | None,
         reads: bool,
+        *,
+        expected: bool = False,
     ) -> None:
         geometry, offset, record = place
         status, digests = self._probe(tensor, record, seq) if reads else (_METADATA, _NOTHING)
-        record.wrote(offset, geometry, version, digests if status is _PROBED else None)
+        known = digests if status is _PROBED and as_stored(tensor) else None
+        record.wrote(offset, geometry, version, known, expected=expected)
         rows.append(self._row(seq, path, direction, status, geometry, self.device(tensor), record, offset, version, digests))
 
     def perhaps_mutated(self, rows: list[SlotRow], seq: int, path: str, tensor: torch.Tensor, difference: Difference) -> None:
@@ -275,6 +284,11 @@ class Probes:
         except (RuntimeError, TypeError):
             shape = "?"  # ragged (a nested tensor has no one shape) or symbolic
         return SlotRow(seq, path, direction, status, dtype, shape, "", self.device(tensor), None, 0, 0, None, 0, 0, 0, 0, 0, False, "")
+
+
+def as_stored(tensor: torch.Tensor) -> bool:
+    """Whether its logical bytes are those in memory: a lazy conjugate or negative view shares its geometry with what it shows."""
+    return not (tensor.is_conj() or tensor.is_neg())
 
 
 def version_of(tensor: torch.Tensor) -> int | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -25,6 +25,24 @@ MASK_LIMIT_BYTES = 1 << 28  # a bitmap of written elements is kept only below th
 _ticks = itertools.count(1)  # of observed writes, over all storages
 
 
+class Seen(NamedTuple):
+    """What is known of a view's bytes.
+
+    Attributes:
+        version: Version counter of the tensor then; None for one that has none.
+        digests: Of its logical bytes, or the promise of them.
+        expected: The counter had not been raised yet, and some operators never do (torch's fused optimizers).
+    """
+
+    version: int | None
+    digests: Known
+    expected: bool = False
+
+    def holds(self, version: int | None) -> bool:
+        """Whether a counter that reads so has not moved since: it never goes back, so one below what was expected was not raised."""
+        return self.version == version or (self.expected and version is not None and self.version == version + 1)
+
+
 class Storage:
     """One storage of this rank.
 
@@ -37,7 +55,7 @@ class Storage:
         gaps: Byte ranges nobody has written, None when all is written.
         foreign: Bytes can change unseen (numpy, files, other processes share them): digests are never carried.
         gradient: A gradient, or computed from gradients outside the graph since the last update.
-        written: Digests, or the promise of them, by (offset, geometry) since the last overlapping write.
+        written: What was seen written, or read since, by (offset, base of the geometry) since the last overlapping write.
         pending: The collective whose result will land here, not observed yet.
         tick: When it was last seen written, see `Storages.tick`; 0 for never.
     """
@@ -64,7 +82,7 @@ class Storage:
         self.mask: torch.Tensor | None = None
         self.foreign = False
         self.gradient = False
-        self.written: dict[tuple[int, Geometry], tuple[int | None, Known]] = {}
+        self.written: dict[tuple[int, Geometry], Seen] = {}
         self.pending: Any = None
         self.tick = 0
 
@@ -96,8 +114,21 @@ class Storage:
             return False
         return bool(self._elements(offset, geometry, self.mask).all())
 
-    def wrote(self, offset: int, geometry: Geometry, version: int | None, digests: Known | None) -> None:
-        """Record one observed write of a view; ``digests`` None when its content was not read."""
+    def carried(self, offset: int, geometry: Geometry, version: int | None) -> Known | None:
+        """Digests of this view, or of one with the same logical bytes, if nobody is known to have written there since they were taken."""
+        seen = self.written.get((offset, geometry.base))
+        return seen.digests if seen is not None and seen.holds(version) else None
+
+    def saw(self, offset: int, geometry: Geometry, version: int | None, digests: Known, before: int) -> None:
+        """Record what a view was read as, if nobody was seen writing here since ``before``, the tick when reading began.
+
+        Nothing where so many are known already.
+        """
+        if self.tick == before and len(self.written) <= CARRIED_VIEWS:
+            self.written[offset, geometry.base] = Seen(version, digests)
+
+    def wrote(self, offset: int, geometry: Geometry, version: int | None, digests: Known | None, *, expected: bool = False) -> None:
+        """Record one observed write of a view; ``digests`` None when its content was not read, ``expected`` as in `Seen`."""
         self.tick = next(_ticks)
         low, high = offset, offset + geometry.span
         known = self.written
@@ -108,7 +139,7 @@ class Storage:
                 for key in [k for k in known if k[0] < high and low < k[0] + k[1].span]:
                     del known[key]
         if digests is not None:
-            known[offset, geometry] = (version, digests)
+            known[offset, geometry.base] = Seen(version, digests, expected)
         if self.gaps is not None:
             self._fill(offset, geometry)
 

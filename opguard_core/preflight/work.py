@@ -211,14 +211,14 @@ def _base_names(operator: NDArray[Any]) -> NDArray[Any]:
 def _again(table: WindowTable, read: Flags, direction: NDArray[Any]) -> Flags:
     """Rows of a verify trace whose bytes were seen just before, unchanged: mode full would carry them."""
     again = np.zeros(len(read), bool)
-    seen: dict[tuple[int, int, int], int] = {}
+    seen: dict[tuple[int, int, int], tuple[int, ...]] = {}
     columns = [table.slots[name].tolist() for name in ("storage", "extent_lo", "extent_hi", "version")]
     inputs = (direction == str(Direction.IN)).tolist()
     for row in np.flatnonzero(read).tolist():
         storage, lo, hi, version = (column[row] for column in columns)
         where = (storage, lo, hi)
-        again[row] = inputs[row] and storage >= 0 and version >= 0 and seen.get(where) == version
-        seen[where] = version
+        again[row] = inputs[row] and storage >= 0 and version >= 0 and version in seen.get(where, ())
+        seen[where] = (version,) if inputs[row] else (version, version - 1)  # not every operator raises the counter of what it writes
     return again
 
 

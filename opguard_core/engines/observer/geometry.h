@@ -21,10 +21,14 @@
 
 namespace opguard {
 
+class Geometry;
+using GeometryRef = c10::intrusive_ptr<Geometry>;
+
 // What a slot row says about dtype, shape and strides. Immutable; two geometries are the same if they are the same object.
 class Geometry : public c10::intrusive_ptr_target {
  public:
-  Geometry(std::shared_ptr<Texts> texts, at::ScalarType kind, at::IntArrayRef sizes, at::IntArrayRef steps)
+  // base: see `base()`; null for one that is its own.
+  Geometry(std::shared_ptr<Texts> texts, at::ScalarType kind, at::IntArrayRef sizes, at::IntArrayRef steps, GeometryRef base = {})
       : kind(kind),
         sizes(sizes.begin(), sizes.end()),
         steps(steps.begin(), steps.end()),
@@ -32,7 +36,8 @@ class Geometry : public c10::intrusive_ptr_target {
         dtype(this->texts->dtype.code(dtype_name(kind))),
         shape(this->texts->shape.code(joined(sizes))),
         strides(this->texts->strides.code(joined(steps))),
-        itemsize(static_cast<int64_t>(c10::elementSize(kind))) {
+        itemsize(static_cast<int64_t>(c10::elementSize(kind))),
+        base_(std::move(base)) {
     int64_t count = 1, reach = 1;
     for (size_t index = 0; index < sizes.size(); ++index) {
       count *= sizes[index];
@@ -53,6 +58,27 @@ class Geometry : public c10::intrusive_ptr_target {
   const int64_t itemsize;
   int64_t nbytes;  // logical bytes
   int64_t span;    // from the first element to one past the last in memory; equals nbytes if and only if dense
+
+  // The geometry with the fewest dimensions of which a view at the same place has the same logical bytes, and so the same digests.
+  // Lives as long as this one.
+  const Geometry* base() const { return base_ ? base_.get() : this; }
+
+  // Sizes and strides without dimensions of length one, and with those joined that lie densely in one another.
+  static std::pair<at::DimVector, at::DimVector> merged(at::IntArrayRef sizes, at::IntArrayRef steps) {
+    at::DimVector joined_sizes, joined_steps;
+    for (size_t index = 0; index < sizes.size(); ++index) {
+      if (sizes[index] == 0) return {{0}, {1}};
+      if (sizes[index] == 1) continue;
+      if (!joined_steps.empty() && joined_steps.back() == steps[index] * sizes[index]) {
+        joined_sizes.back() *= sizes[index];
+        joined_steps.back() = steps[index];
+      } else {
+        joined_sizes.push_back(sizes[index]);
+        joined_steps.push_back(steps[index]);
+      }
+    }
+    return {joined_sizes, joined_steps};
+  }
 
   // How such memory is read, worked out on first use for each of the four kinds of view.
   const Reader& reader(const Twin& twin, bool conjugate, bool negative) const {
@@ -77,10 +103,9 @@ class Geometry : public c10::intrusive_ptr_target {
     return text;
   }
 
+  const GeometryRef base_;
   mutable std::array<std::atomic<const Reader*>, 4> readers_{};
 };
-
-using GeometryRef = c10::intrusive_ptr<Geometry>;
 
 // All geometries seen; forgets everything when a program with ever-new shapes fills it. Any thread, no GIL.
 class Geometries {
@@ -91,29 +116,30 @@ class Geometries {
 
   // Geometry of a plain tensor (kinds.h): strided, no symbolic sizes. Cost: about 0.05 us once known.
   GeometryRef of(const at::Tensor& tensor) {
-    const at::ScalarType kind = tensor.scalar_type();
-    const at::IntArrayRef sizes = tensor.sizes(), steps = tensor.strides();
+    return of(tensor.scalar_type(), tensor.sizes(), tensor.strides());
+  }
+
+  GeometryRef of(at::ScalarType kind, at::IntArrayRef sizes, at::IntArrayRef steps) {
     const size_t hash = hash_of(kind, sizes, steps);
     {
+      std::vector<Place> forgotten;  // freed after the lock
       std::lock_guard<std::mutex> lock(mutex_);
       const GeometryRef& known = table_[place_of(hash, kind, sizes, steps)].geometry;
       if (known) return known;
+      if (size_ >= kLimit) {
+        forgotten.assign(kSmallest, {});
+        forgotten.swap(table_);
+        size_ = 0;
+      }
     }
-    auto made = c10::make_intrusive<Geometry>(texts_, kind, sizes, steps);
-    std::vector<Place> forgotten;  // freed after the lock
+    const auto [joined_sizes, joined_steps] = Geometry::merged(sizes, steps);
+    const bool is_base = sizes.equals(joined_sizes) && steps.equals(joined_steps);
+    auto made = c10::make_intrusive<Geometry>(texts_, kind, sizes, steps, is_base ? GeometryRef() : of(kind, joined_sizes, joined_steps));
     std::lock_guard<std::mutex> lock(mutex_);
-    size_t place = place_of(hash, kind, sizes, steps);
-    if (table_[place].geometry) return table_[place].geometry;
-    if (size_ >= kLimit) {
-      forgotten.assign(kSmallest, {});
-      forgotten.swap(table_);
-      size_ = 0;
-      place = place_of(hash, kind, sizes, steps);
-    } else if (2 * (size_ + 1) > table_.size()) {
-      grow();
-      place = place_of(hash, kind, sizes, steps);
-    }
-    table_[place] = {hash, made};
+    if (2 * (size_ + 1) > table_.size()) grow();
+    Place& place = table_[place_of(hash, kind, sizes, steps)];
+    if (place.geometry) return place.geometry;  // another thread was faster
+    place = {hash, made};
     ++size_;
     return made;
   }

@@ -25,6 +25,9 @@ enum class Access : uint8_t {
 struct Kind {
   Access access = Access::apart;
   bool conjugate = false, negative = false;  // a view whose stored signs are not the logical ones
+
+  // Whether the logical bytes are those in memory: a lazy conjugate or negative view shares its geometry with what it shows.
+  bool as_stored() const { return !conjugate && !negative; }
 };
 
 namespace detail {

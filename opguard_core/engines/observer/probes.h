@@ -109,7 +109,7 @@ class Probes {
     Code status = statuses::METADATA;
     if (reads) {
       status = content_of(tensor, kind, place, version, seq, rows.batch, content);
-    } else if (carried && !place.record->foreign && place.record->carried(place.offset, *place.geometry, version, content)) {
+    } else if (carried && !place.record->foreign && kind.as_stored() && place.record->carried(place.offset, *place.geometry, version, content)) {
       status = statuses::CARRIED;
     }
     add(rows, path, directions::IN, status, tensor, place, version, std::move(content));
@@ -139,8 +139,9 @@ class Probes {
     if (kind.access == Access::apart) return python_->apart(*this, rows, seq, path, tensor, directions::MUT, reads);
     const Location place = locate(tensor, seq);
     int64_t version = version_of(tensor);
-    if (declared && version != kNoVersion) ++version;
-    write(rows, seq, path, tensor, kind, directions::MUT, place, version, reads);
+    const bool expected = declared && version != kNoVersion;
+    if (expected) ++version;
+    write(rows, seq, path, tensor, kind, directions::MUT, place, version, reads, expected);
   }
 
   // Look again at an input that ought to be unchanged: as `mutated`, if its content is no longer that of row `before`, which was
@@ -157,7 +158,7 @@ class Probes {
     const int64_t version = version_of(tensor);
     if (now) {
       python_->count("undeclared_writes");
-      place.record->wrote(place.offset, place.geometry, version, &found.content);
+      place.record->wrote(place.offset, place.geometry, version, kind.as_stored() ? &found.content : nullptr);
     } else {
       found.content.unless = earlier.cell ? earlier.cell : ready_cell(seq, earlier.digests);
       if (!found.content.cell) found.content.cell = ready_cell(seq, found.content.digests);
@@ -242,19 +243,25 @@ class Probes {
   Code content_of(const at::Tensor& tensor, Kind kind, const Location& place, int64_t version, int64_t seq, Batch& batch, Content& content) {
     Storage& record = *place.record;
     if (!record.is_written(place.offset, *place.geometry)) return statuses::UNINITIALISED;
-    if (carry_ && !record.foreign && record.carried(place.offset, *place.geometry, version, content)) return statuses::CARRIED;
+    const bool carries = carry_ && !record.foreign && kind.as_stored();
+    if (carries && record.carried(place.offset, *place.geometry, version, content)) return statuses::CARRIED;
+    const int64_t before = record.tick.load(std::memory_order_relaxed);
     Reading found = read(tensor, kind, place, seq, batch);
-    return status_of(found, record.named(), seq, content);
+    const Code status = status_of(found, record.named(), seq, content);
+    if (carries && status == statuses::PROBED) record.saw(place.offset, place.geometry, version, content, before);
+    return status;
   }
 
-  void write(Slots& rows, int64_t seq, Code path, const at::Tensor& tensor, Kind kind, Code direction, const Location& place, int64_t version, bool reads) {
+  void write(Slots& rows, int64_t seq, Code path, const at::Tensor& tensor, Kind kind, Code direction, const Location& place, int64_t version, bool reads,
+             bool expected = false) {
     Content content;
     Code status = statuses::METADATA;
     if (reads) {
       Reading found = read(tensor, kind, place, seq, rows.batch);
       status = status_of(found, place.record->named(), seq, content);
     }
-    place.record->wrote(place.offset, place.geometry, version, status == statuses::PROBED ? &content : nullptr);
+    const bool known = status == statuses::PROBED && kind.as_stored();
+    place.record->wrote(place.offset, place.geometry, version, known ? &content : nullptr, expected);
     add(rows, path, direction, status, tensor, place, version, std::move(content));
   }
 

@@ -35,12 +35,16 @@ inline constexpr int64_t kNoVersion = -1;     // a version counter that is None
 // One storage of this rank.
 class Storage : public c10::intrusive_ptr_target, public InBlocks {
  public:
-  // What was last written through one view.
+  // What a view was last written as, or has been read as since.
   struct Written {
     int64_t offset;  // bytes
     GeometryRef geometry;
     int64_t version;
     Content content;
+    bool expected = false;  // `version` is one that autograd was yet to make; some operators never do (torch's fused optimizers)
+
+    // Whether a counter that reads so has not moved since: it never goes back, so one below what was expected was not raised.
+    bool holds(int64_t now) const { return version == now || (expected && now != kNoVersion && version == now + 1); }
   };
   using Writes = c10::SmallVector<Written, 1>;  // most are written through one view only
 
@@ -117,8 +121,17 @@ class Storage : public c10::intrusive_ptr_target, public InBlocks {
     return unwritten_.is_written(offset, geometry);
   }
 
-  // Record one observed write of a view; `content` null when it was not read.
-  void wrote(int64_t offset, const GeometryRef& geometry, int64_t version, const Content* content) {
+  // Record what a view was read as, if nobody was seen writing here since `before`, the `tick` when reading began; nothing where so
+  // many are known already.
+  void saw(int64_t offset, const GeometryRef& geometry, int64_t version, const Content& content, int64_t before) {
+    Writes forgotten;
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (tick.load(std::memory_order_relaxed) != before || written_.size() > kCarriedViews) return;
+    put({offset, geometry, version, content}, forgotten);
+  }
+
+  // Record one observed write of a view; `content` null when it was not read, `expected` as in `Written`.
+  void wrote(int64_t offset, const GeometryRef& geometry, int64_t version, const Content* content, bool expected = false) {
     tick.store(next_tick(), std::memory_order_relaxed);
     Writes forgotten;
     std::lock_guard<std::mutex> lock(mutex_);
@@ -127,23 +140,15 @@ class Storage : public c10::intrusive_ptr_target, public InBlocks {
     } else if (!written_.empty()) {
       forget_overlapping(offset, geometry->span, forgotten);
     }
-    if (content != nullptr) {
-      Written* same = find(offset, *geometry);  // an empty view overlaps nothing, so it may be there
-      if (same != nullptr) {
-        forgotten.push_back(std::move(*same));
-        *same = {offset, geometry, version, *content};
-      } else {
-        written_.push_back({offset, geometry, version, *content});
-      }
-    }
+    if (content != nullptr) put({offset, geometry, version, *content, expected}, forgotten);
     if (!unwritten_.empty()) unwritten_.fill(offset, *geometry, nbytes_);
   }
 
-  // What was last written through exactly this view, if its version is this one.
+  // Digests of this view, or of one with the same logical bytes, if nobody is known to have written there since they were taken.
   bool carried(int64_t offset, const Geometry& geometry, int64_t version, Content& content) const {
     std::lock_guard<std::mutex> lock(mutex_);
     const Written* known = find(offset, geometry);
-    if (known == nullptr || known->version != version) return false;
+    if (known == nullptr || !known->holds(version)) return false;
     content = known->content;
     return true;
   }
@@ -180,9 +185,19 @@ class Storage : public c10::intrusive_ptr_target, public InBlocks {
     while (written_.size() > kept) written_.pop_back();
   }
 
+  void put(Written&& seen, Writes& forgotten) {
+    Written* same = find(seen.offset, *seen.geometry);  // an empty view overlaps nothing, so it may be there
+    if (same == nullptr) {
+      written_.push_back(std::move(seen));
+    } else {
+      forgotten.push_back(std::move(*same));
+      *same = std::move(seen);
+    }
+  }
+
   Written* find(int64_t offset, const Geometry& geometry) {
     for (Written& known : written_) {
-      if (known.offset == offset && known.geometry.get() == &geometry) return &known;
+      if (known.offset == offset && known.geometry->base() == geometry.base()) return &known;
     }
     return nullptr;
   }

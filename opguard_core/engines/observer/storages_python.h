@@ -19,7 +19,7 @@ namespace storages_python {
 
 namespace py = pybind11;
 
-// `Storage.written`: digests by (offset, geometry).
+// `Storage.written`: what is known by (offset, base of the geometry), as storages.Seen.
 struct WrittenViews {
   StorageRef record;
 };
@@ -53,8 +53,13 @@ inline py::bytes packed(const std::vector<Lifetime>& found) {
   return py::bytes(reinterpret_cast<const char*>(words.data()), words.size() * sizeof(int64_t));
 }
 
+inline GeometryRef base_of(const GeometryRef& geometry) {
+  return GeometryRef::unsafe_reclaim_from_nonowning(const_cast<Geometry*>(geometry->base()));
+}
+
 inline void bind_geometry(py::module_& module) {
   py::class_<Geometry, GeometryRef>(module, "Geometry")
+      .def_property_readonly("base", &base_of)
       .def_property_readonly("dtype", [](const Geometry& self) { return self.texts->dtype.text(self.dtype); })
       .def_property_readonly("shape", [](const Geometry& self) { return self.texts->shape.text(self.shape); })
       .def_property_readonly("strides", [](const Geometry& self) { return self.texts->strides.text(self.strides); })
@@ -81,8 +86,8 @@ inline void bind_storage(py::module_& module) {
             const auto offset = view[0].cast<int64_t>();
             const auto geometry = view[1].cast<GeometryRef>();
             for (const Storage::Written& known : self.record->written()) {
-              if (known.offset == offset && known.geometry == geometry) {
-                return py::make_tuple(or_none(known.version, kNoVersion), contents_python::known_of(known.content));
+              if (known.offset == offset && known.geometry->base() == geometry->base()) {
+                return py::make_tuple(or_none(known.version, kNoVersion), contents_python::known_of(known.content), known.expected);
               }
             }
             return py::none();
@@ -90,7 +95,7 @@ inline void bind_storage(py::module_& module) {
           py::arg("view"))
       .def("keys", [](const WrittenViews& self) {
         py::list keys;
-        for (const Storage::Written& known : self.record->written()) keys.append(py::make_tuple(known.offset, known.geometry));
+        for (const Storage::Written& known : self.record->written()) keys.append(py::make_tuple(known.offset, base_of(known.geometry)));
         return keys;
       });
   py::class_<Storage, StorageRef>(module, "Storage")
@@ -113,11 +118,21 @@ inline void bind_storage(py::module_& module) {
       .def("grew", &Storage::grew, py::arg("nbytes"))
       .def("is_written", [](const Storage& self, int64_t offset, const GeometryRef& geometry) { return self.is_written(offset, *geometry); },
            py::arg("offset"), py::arg("geometry"))
-      .def("wrote", [](Storage& self, int64_t offset, const GeometryRef& geometry, const py::object& version, const py::object& digests) {
-            const Content content = contents_python::content_of(digests);
-            self.wrote(offset, geometry, version_from(version), digests.is_none() ? nullptr : &content);
+      .def("carried", [](const Storage& self, int64_t offset, const GeometryRef& geometry, const py::object& version) -> py::object {
+            Content content;
+            return self.carried(offset, *geometry, version_from(version), content) ? contents_python::known_of(content) : py::object(py::none());
           },
-          py::arg("offset"), py::arg("geometry"), py::arg("version").none(true), py::arg("digests").none(true));
+          py::arg("offset"), py::arg("geometry"), py::arg("version").none(true))
+      .def("saw", [](Storage& self, int64_t offset, const GeometryRef& geometry, const py::object& version, const py::object& digests, int64_t before) {
+            self.saw(offset, geometry, version_from(version), contents_python::content_of(digests), before);
+          },
+          py::arg("offset"), py::arg("geometry"), py::arg("version").none(true), py::arg("digests"), py::arg("before"))
+      .def("wrote", [](Storage& self, int64_t offset, const GeometryRef& geometry, const py::object& version, const py::object& digests, bool expected) {
+            const Content content = contents_python::content_of(digests);
+            self.wrote(offset, geometry, version_from(version), digests.is_none() ? nullptr : &content, expected);
+          },
+          py::arg("offset"), py::arg("geometry"), py::arg("version").none(true), py::arg("digests").none(true), py::kw_only(),
+          py::arg("expected") = false);
 }
 
 }  // namespace storages_python

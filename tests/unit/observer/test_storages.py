@@ -48,9 +48,12 @@ class Twins:
             assert getattr(record, name) == getattr(twin, name), name
         for name in ("dtype", "shape", "strides", "itemsize", "nbytes", "span", "sizes", "steps", "kind"):
             assert getattr(geometry, name) == getattr(its, name), name
+            assert getattr(geometry.base, name) == getattr(its.base, name), name
         assert record.gaps == twin.gaps
         assert record.is_written(offset, geometry) == twin.is_written(offset, its)
-        assert record.written.get((offset, geometry)) == twin.written.get((offset, its))
+        assert record.written.get((offset, geometry.base)) == twin.written.get((offset, its.base))
+        for version in (None, 0, 1, 2, 3, 4):
+            assert record.carried(offset, geometry, version) == twin.carried(offset, its, version)
         assert len(record.written) == len(twin.written)
 
     def lifetimes(self, call: str, *arguments: int) -> None:
@@ -92,12 +95,18 @@ def test_the_same_writes_views_and_sizes_give_the_same_answers(parts: Any, seed:
         base = draw.choice(bases)
         view = _view(draw, base)
         places: Any = twins.place(view)
-        action = draw.choice(("write", "write", "write", "strided", "forget", "new", "name", "grow", "free", "poll", "unread"))
+        actions = ("write", "write", "write", "read", "read", "strided", "forget", "new", "name", "grow", "free", "poll", "unread")
+        action = draw.choice(actions)
         if action in ("write", "unread"):
             digests = None if action == "unread" else Digests(turn, 2, 3, 4, bool(turn % 2), view.numel() * view.itemsize)
             version = draw.choice((None, turn % 5))
+            expected = version is not None and draw.random() < 0.5
             for record, offset, geometry in places:
-                record.wrote(offset, geometry, version, digests)
+                record.wrote(offset, geometry, version, digests, expected=expected)
+        elif action == "read":
+            for record, offset, geometry in places:
+                digests = Digests(turn, 2, 3, 4, False, view.numel() * view.itemsize)
+                record.saw(offset, geometry, turn % 5, digests, record.tick - (turn % 7 == 0))
         elif action == "strided":
             for start in range(min(2, base.numel())):
                 for record, offset, geometry in twins.place(base[start::2]):
@@ -129,9 +138,27 @@ def test_the_same_writes_views_and_sizes_give_the_same_answers(parts: Any, seed:
     assert not len(twins.storages[1])
 
 
+def test_views_with_the_same_bytes_have_one_base_on_both_sides(parts: Any) -> None:
+    twins, whole = Twins(parts), torch.zeros(4, 6, 5)
+    for same, other in (
+        (whole.view(24, 5), whole.view(-1)),
+        (whole[:, None, 1:4], whole[:, 1:4].view(4, 3, 1, 5)),
+        (whole.transpose(0, 2)[None], whole.transpose(0, 2)),
+        (whole[0, 0, 0], whole[:1, :1, :1]),
+        (whole[:0], whole[..., :0]),
+        (whole[:1, :1].expand(3, 2, 5), whole[0, 0].expand(6, 5)),
+    ):
+        assert all(geometries.of(same).base is geometries.of(other).base for geometries in twins.geometries)
+        twins.compare(same)
+    for one, another in ((whole, whole.transpose(0, 1)), (whole[:, :3], whole[:3]), (whole, whole.view(torch.int32)), (whole, whole[1:])):
+        assert all(geometries.of(one).base is not geometries.of(another).base for geometries in twins.geometries)
+
+
 def test_a_storage_with_too_many_views_forgets_all_of_them(parts: Any) -> None:
     twins, base = Twins(parts), torch.zeros(400)
     for turn in range(150):
+        for record, offset, geometry in twins.place(base[turn : turn + 2]) if turn % 3 else ():
+            record.saw(offset, geometry, 0, Digests(turn, 0, 0, 0, False, 8), record.tick)
         for record, offset, geometry in twins.place(base[turn : turn + 1]):
             record.wrote(offset, geometry, 0, Digests(turn, 0, 0, 0, False, 4))
         twins.compare(base[turn : turn + 1])
@@ -204,11 +231,11 @@ def test_more_shapes_than_a_program_has_are_forgotten_alike(parts: Any) -> None:
     mine, theirs = twins.geometries
     first = [geometries.of(base) for geometries in twins.geometries]
     storage = torch.zeros(1)
-    for size in range(limit - 1):
+    for size in range(limit - 2):  # and one that has the same bytes as all of them
         view = storage.as_strided((1, 1), (size, 1))
         mine.of(view), theirs.of(view)
     assert [geometries.of(base) is known for geometries, known in zip(twins.geometries, first, strict=True)] == [True, True]
     view = storage.as_strided((1, 1, 1), (1, 1, 1))
     mine.of(view), theirs.of(view)
     assert [geometries.of(base) is known for geometries, known in zip(twins.geometries, first, strict=True)] == [False, False]
-    assert len(theirs) == 2
+    assert len(theirs) == 3

@@ -1,0 +1,146 @@
+# ruff: noqa: E402  (torch may be missing)
+"""Bytes that are known from a write or an earlier look are not looked at again; and what is carried is what a look would have found."""
+
+import random  # noqa: TID251  a generator of its own
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+from opguard_core.probe.tensor import fingerprint
+from tests.support.capturing import capturing
+
+
+def _reads(seen, operator="aten.add.Tensor"):
+    return [seen.slots(event)["in.0"] for event in seen.events if event.operator == operator]
+
+
+def test_a_view_with_the_same_bytes_is_not_read_again():
+    with capturing("full") as seen:
+        y = torch.ones(4, 6) * 2
+        y.view(2, 2, 6) + 1
+        y.t() + 1
+        y.unsqueeze(0).transpose(1, 2) + 1
+        y.view(torch.int32) + 1
+        y[2:] + 1
+        y[2:] + 1
+        y[3:].mul_(2)
+        y[2:] + 1
+        y[:2] + 1
+        y.t() + 1
+    reads = _reads(seen)
+    assert [slot.status for slot in reads] == ["carried", "probed", "carried", "probed", "probed", "carried", "probed", "probed", "probed"]
+    assert reads[0].mix64 == seen.slots(seen.of("mul"))["out.0"].mix64
+    assert reads[1].mix64 == reads[2].mix64
+    assert reads[-1].mix64 == fingerprint(y.t()).mix64
+
+
+def test_a_lazy_conjugate_is_not_taken_for_what_it_shows():
+    z = torch.complex(torch.ones(3), torch.arange(3.0))
+    expected = [z.conj(), z]
+    with capturing("full") as seen:
+        z = z * 1
+        z.conj() + 1
+        z + 1
+        z.conj().mul_(2j)
+        z + 1
+        z.conj() + 1
+        z.imag.add_(1)
+        torch._neg_view(z.imag) + 1
+    last = torch._neg_view(z.imag).resolve_neg()
+    z = torch.complex(z.real, z.imag - 1)
+    expected = [fingerprint(tensor.resolve_conj()).mix64 for tensor in (*expected, z, z.conj(), last)]
+    assert [slot.mix64 for slot in _reads(seen)] == expected
+
+
+@pytest.mark.parametrize("kind", ["fused", "foreach"])
+def test_state_is_known_from_the_update_before(kind):
+    """Torch's fused optimizers do not raise the version counters of what they write."""
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+    optimizer = torch.optim.AdamW(model.parameters(), **{kind: True})
+    with capturing("full") as seen:
+        for _ in range(3):
+            model(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    last = max(event.window for event in seen.sink.events if event.kind == "operator")
+    read = [
+        (event.operator, slot.name)
+        for event in seen.sink.events
+        for slot in seen.slots(event, "in").values()
+        if event.window == last and slot.status == "probed" and slot.name.startswith(("param:", "optim:"))
+    ]
+    # The layers read their weights transposed: other bytes, once an update.
+    assert [name for operator, name in read if operator != "aten.addmm.default"] == []
+    assert {name for _, name in read} == {"param:0.weight", "param:1.weight"}
+
+
+def test_a_write_that_raised_no_counter_is_followed_by_one_that_did():
+    x, grad, step = torch.ones(4), torch.ones(4), torch.ones(())
+    with capturing("full") as seen:
+        for _ in range(2):
+            state = [torch.zeros(4), torch.zeros(4)]
+            torch._fused_sgd_(
+                [x], [grad], [], weight_decay=0.0, momentum=0.0, lr=0.1, dampening=0.0, nesterov=False, maximize=False, is_first_step=True
+            )
+            x + 1
+            x.detach().mul_(2)
+            x + 1
+        del state, step
+    fused, muls = ([seen.of(name, nth) for nth in (0, 1)] for name in ("_fused_sgd_", "mul_"))
+    reads = _reads(seen)
+    assert [slot.status for slot in reads] == ["carried"] * 4
+    written = [seen.slots(fused[0])["mut.0.0"], seen.slots(muls[0])["mut.0"], seen.slots(fused[1])["mut.0.0"], seen.slots(muls[1])["mut.0"]]
+    assert [slot.mix64 for slot in reads] == [slot.mix64 for slot in written]
+    assert reads[-1].mix64 == fingerprint(x).mix64
+
+
+def _program(seed):
+    """Random views, reads and writes over a few tensors."""
+    draw = random.Random(seed)
+    held = [torch.arange(24.0).view(2, 3, 4) + n for n in range(3)]
+    views = (
+        lambda x: x.reshape(-1) if x.is_contiguous() else x,
+        lambda x: x.transpose(0, -1) if x.dim() else x,
+        lambda x: x[1:] if x.dim() and len(x) > 1 else x,
+        lambda x: x.unsqueeze(0),
+        lambda x: x[..., ::2] if x.dim() else x,
+        lambda x: x.view(torch.int32) if x.dtype == torch.float32 else x,
+        lambda x: x.data,
+    )
+    for _ in range(150):
+        x = draw.choice(held)
+        for _ in range(draw.randint(0, 3)):
+            x = draw.choice(views)(x)
+        what = draw.choice(("read", "read", "raise", "fused"))
+        if what == "read":
+            x + 1
+        elif what == "raise" or x.dtype != torch.float32:
+            x.add_(1)
+        else:
+            torch._fused_sgd_(
+                [x],
+                [torch.ones_like(x)],
+                [],
+                weight_decay=0.0,
+                momentum=0.0,
+                lr=0.1,
+                dampening=0.0,
+                nesterov=False,
+                maximize=False,
+                is_first_step=True,
+            )
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_carried_is_what_a_look_would_have_found(seed):
+    """Mode verify looks at everything."""
+    found = []
+    for mode in ("full", "verify"):
+        with capturing(mode) as seen:
+            _program(seed)
+        found.append([(event.operator, slot.slot, slot.mix64) for event in seen.events for slot in seen.slots(event).values()])
+        statuses = {slot.status for event in seen.events for slot in seen.slots(event, "in").values()} - {"metadata"}
+        assert statuses == ({"probed", "carried"} if mode == "full" else {"probed"})
+    assert found[0] == found[1]
