@@ -11,8 +11,10 @@
 
 enum {
     OG_TILE_MIN_BYTES = 32,      /* a transposed view narrower than this is gathered */
-    OG_GATHER_LOAD = 4,          /* time a byte takes, against one that lies densely */
-    OG_ROWS_LOAD = 2
+    OG_DENSE_LOAD = 4,           /* time a byte takes, against one another */
+    OG_ROWS_LOAD = 5,
+    OG_GATHER_LOAD = 16,
+    OG_MAX_ROW_DIMS = 4          /* of a view that is read by rows */
 };
 
 typedef struct {
@@ -84,7 +86,8 @@ static inline int og_path(const og_view *view, const og_dim *dims, int n, int re
     if (dims[n - 1].stride == item) {
         uint64_t begins = view->data | row_bytes;
         for (int d = 0; d < n - 1; d++) begins |= (uint64_t)dims[d].stride;
-        return !flips && !(begins & 15) ? OG_ROWS : OG_GATHER;
+        int is_small = n <= OG_MAX_ROW_DIMS && (uint64_t)view->numel * (uint64_t)item < (uint64_t)1 << 35;
+        return !flips && !(begins & 15) && is_small ? OG_ROWS : OG_GATHER;
     }
     if (row_bytes < OG_TILE_MIN_BYTES) return OG_GATHER;
     uint64_t places = view->data; /* tiles are moved by elements */
@@ -150,12 +153,12 @@ static inline uint32_t og_plan(og_planned *out, const og_view *views, uint32_t n
             s->region = (uint8_t)(regions > 1 ? r + 1 : 0), s->ticket = (uint8_t)taken;
             if (flips) header->flipped[count / 32] |= 1u << count % 32;
             useful[count] = og_most_blocks(s, dims);
-            load[count] = s->numel * item * (path == OG_DENSE ? 1 : path == OG_ROWS ? OG_ROWS_LOAD : OG_GATHER_LOAD);
+            load[count] = s->numel * item * (path == OG_DENSE ? OG_DENSE_LOAD : path == OG_ROWS ? OG_ROWS_LOAD : OG_GATHER_LOAD);
             total_useful += useful[count], total_load += load[count++];
         }
     }
     /* One block on every multiprocessor while that has each thread read a few vectors, then more; one is left for the claim. */
-    uint64_t wanted = total_load / OG_TILE_BYTES, fewest = num_sms - 1, most = (uint64_t)num_sms * OG_BLOCKS_PER_SM - 1;
+    uint64_t wanted = total_load / (OG_DENSE_LOAD * OG_TILE_BYTES), fewest = num_sms - 1, most = (uint64_t)num_sms * OG_BLOCKS_PER_SM - 1;
     wanted = wanted < fewest ? fewest : wanted > most ? most : wanted;
     uint32_t grid = count > 1 || useful[0] > 1;
     for (uint32_t k = 0; k < count; k++) {

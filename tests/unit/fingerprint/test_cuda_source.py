@@ -6,6 +6,7 @@ What a CPU cannot show, races between blocks, speed and more than 4 GiB, tests/g
 from __future__ import annotations
 
 import ctypes
+import random  # noqa: TID251  a generator of its own
 import re
 import shutil
 
@@ -70,6 +71,31 @@ def test_every_dtype_and_layout(memory: np.ndarray, dtype: str) -> None:
         check(device, [Place(memory.ctypes.data + offset * item, dtype, *layout) for layout in LAYOUTS])
         for layout in LAYOUTS[4:15]:
             check(device, [Place(memory.ctypes.data + offset * item, dtype, *layout)])
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_rows_of_whole_vectors(memory: np.ndarray, seed: int) -> None:
+    """Any number of blocks and any sizes: what a thread steps over and what it carries differ."""
+    draw = random.Random(seed)
+    dtype = ("bfloat16", "float32", "float16")[seed % 3]
+    per_vector = 16 // ELEMENT_TYPES[dtype].item_bytes
+    places = []
+    for _ in range(4):
+        dims = draw.randint(1, 4)
+        row = per_vector * draw.randint(1, 40)
+        shape, strides, span = (row,), (1,), row
+        for size in (draw.randint(1, 9) for _ in range(dims)):
+            step = span + per_vector * draw.randint(0, 3) if draw.random() < 0.9 else 0
+            shape, strides, span = (size, *shape), (step, *strides), span + (size - 1) * step
+        order = list(range(dims))
+        draw.shuffle(order)
+        shape, strides = ((*(sizes[k] for k in order), sizes[-1]) for sizes in (shape, strides))
+        if span * ELEMENT_TYPES[dtype].item_bytes < memory.nbytes:
+            places.append(Place(memory.ctypes.data, dtype, shape, strides))
+    device = Device(num_sms=draw.randint(1, 3))
+    check(device, places)
+    for place in places:
+        check(device, [place])
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float16", "float64", "complex128"])
