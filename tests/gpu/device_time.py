@@ -101,9 +101,9 @@ def launches_in(folder: Path, windows: range) -> list[tuple[str, int]]:
         if window in windows
     }
     found: dict[tuple[int, bool], list[tuple[str, int]]] = defaultdict(list)
-    columns = ("seq", "direction", "status", "dtype", "shape", "strides")
-    for seq, direction, status, dtype, shape, strides in zip(*(tables["slots"][name] for name in columns), strict=True):
-        if seq not in operators or status != "probed":
+    columns = ("seq", "direction", "status", "device", "dtype", "shape", "strides")
+    for seq, direction, status, device, dtype, shape, strides in zip(*(tables["slots"][name] for name in columns), strict=True):
+        if seq not in operators or status != "probed" or not device.startswith("cuda"):
             continue
         nbytes = math.prod(int(size) for size in re.findall(r"\d+", shape)) * ELEMENT_TYPES[dtype].item_bytes
         if nbytes:
