@@ -44,6 +44,21 @@ OG_DEVICE Vector load_vector_shared_by_threads(u64 address) {
     return v;
 }
 
+/* 16 aligned bytes into shared memory; there once `copies_done` has returned, for the thread that copied them. */
+OG_DEVICE void copy_vector(Vector *shared, u64 address) {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((u32)__cvta_generic_to_shared(shared)), "l"(address) : "memory");
+#else
+    *shared = load_vector(address);
+#endif
+}
+
+OG_DEVICE void copies_done() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
 OG_DEVICE u64 load64(u64 address) {
     u64 w;
     asm("ld.global.nc.u64 %0, [%1];" : "=l"(w) : "l"(address));

@@ -23,6 +23,12 @@ struct Sums {
     u32 nans, infs, largest;        /* statistics; `largest`: the bits of max |x|, which order like integers */
 };
 
+OG_DEVICE void add(Sums &s, const Sums &t) {
+    s.mix += t.mix, s.value += t.value, s.bag += t.bag, s.bytes_xor ^= t.bytes_xor;
+    s.differs |= t.differs, s.nans += t.nans, s.infs += t.infs;
+    if (t.largest > s.largest) s.largest = t.largest;
+}
+
 OG_DEVICE u32 low32(u64 x) { return (u32)x; }
 OG_DEVICE u32 high32(u64 x) { return (u32)(x >> 32); }
 OG_DEVICE u64 join(u32 low, u32 high) { return (u64)high << 32 | low; }

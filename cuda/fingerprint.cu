@@ -28,11 +28,11 @@ OG_DEVICE u32 find_segment(const og_segment *segments, u32 num_segments, u32 blo
     return low;
 }
 
-template <int DIGESTS, bool STATISTICS> OG_DEVICE void walk(Sums &s, const Work &work, u8 *shared) {
+template <int DIGESTS, bool STATISTICS> OG_DEVICE void walk(Sums &s, const Work &work, Vector *shared) {
     if constexpr (STATISTICS) { /* the rolled loop alone: a part of the time to compile is worth more than the speed of these */
         s = walk_vectors<DIGESTS, STATISTICS>(work);
     } else if (work.path >= OG_TILES) {
-        s = walk_tiles<DIGESTS, STATISTICS>(work, shared);
+        s = walk_tiles<DIGESTS, STATISTICS>(work, (Room *)shared);
     } else if (has_rows<DIGESTS>(work)) {
         s = walk_rows<DIGESTS>(work);
     } else if (work.path != OG_DENSE || (DIGESTS != NO_ELEMENT_DIGESTS && (work.how < OG_F32 || work.how > OG_F16))) {
@@ -44,7 +44,7 @@ template <int DIGESTS, bool STATISTICS> OG_DEVICE void walk(Sums &s, const Work 
 
 template <int DIGESTS, bool STATISTICS> OG_DEVICE void fingerprint(const og_header &header, const og_segment *segments, const og_dim *dims) {
     OG_SHARED(Meeting, meeting, 1);
-    OG_SHARED(Vector, tile, STATISTICS ? 1 : TILE_BYTES / 16);
+    OG_SHARED(Vector, room, STATISTICS ? 1 : sizeof(Room) / 16);
     OG_SHARED(u32, table, 256);
     const u32 thread = threadIdx.x, warp = thread / WARP;
     const bool alone = header.num_blocks == 1;
@@ -77,7 +77,7 @@ template <int DIGESTS, bool STATISTICS> OG_DEVICE void fingerprint(const og_head
     if (alone && thread == OG_THREADS - WARP) meeting->claim = claim(header);
 
     Sums s = {0, 0, 0, 0, 0, 0, 0, 0};
-    if (work.numel) walk<DIGESTS, STATISTICS>(s, work, (u8 *)tile);
+    if (work.numel) walk<DIGESTS, STATISTICS>(s, work, room);
     add_up<STATISTICS>(s, thread, meeting);
     if (warp) return;
     if (alone) {

@@ -13,6 +13,7 @@ enum {
     OG_TILE_MIN_BYTES = 32,      /* a transposed view narrower than this is gathered */
     OG_DENSE_LOAD = 4,           /* time a byte takes, against one another */
     OG_ROWS_LOAD = 5,
+    OG_TILES_LOAD = 7,
     OG_GATHER_LOAD = 16,
     OG_MAX_ROW_DIMS = 4          /* of a view that is read by rows */
 };
@@ -153,7 +154,7 @@ static inline uint32_t og_plan(og_planned *out, const og_view *views, uint32_t n
             s->region = (uint8_t)(regions > 1 ? r + 1 : 0), s->ticket = (uint8_t)taken;
             if (flips) header->flipped[count / 32] |= 1u << count % 32;
             useful[count] = og_most_blocks(s, dims);
-            load[count] = s->numel * item * (path == OG_DENSE ? OG_DENSE_LOAD : path == OG_ROWS ? OG_ROWS_LOAD : OG_GATHER_LOAD);
+            load[count] = s->numel * item * (path == OG_DENSE ? OG_DENSE_LOAD : path == OG_ROWS ? OG_ROWS_LOAD : path >= OG_TILES ? OG_TILES_LOAD : OG_GATHER_LOAD);
             total_useful += useful[count], total_load += load[count++];
         }
     }

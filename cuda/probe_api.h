@@ -168,7 +168,7 @@ enum {
     OG_BLOCK_BYTES = OG_THREADS * 16,              /* the least that is worth a block */
     OG_ALONE_BYTES = 2 * OG_BLOCK_BYTES,           /* the most that a launch of one block reads */
     OG_TILE_ROW_BYTES = 128,                       /* one row of a transposed tile in memory: a cache line */
-    OG_TILE_COLUMNS = 128,                         /* and so many of them */
+    OG_TILE_COLUMNS = 64,                          /* and so many of them */
     OG_BLOCKS_PER_SM = 4                           /* resident; Source: 528 blocks were best at 1 GB on 132 SMs, measured */
 };
 

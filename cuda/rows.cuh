@@ -7,8 +7,6 @@
 
 #include "walks.cuh"
 
-OG_OUTLINED u32 divided(u32 a, u32 b) { return a / b; }
-
 /* A number of vectors by column, row, plane, and the planes' planes; or how far that is in memory. */
 struct Counted {
     u32 column, row, plane;

@@ -1,6 +1,7 @@
 /* Views whose logical rows run across memory (a transposed matrix, or a stack of them), through tiles in shared memory.
  *
- * Any dimension but the innermost may be the one that is dense in memory; rows may begin inside a vector.
+ * Any dimension but the innermost may be the one that is dense in memory; rows may begin inside a vector. While one tile is hashed the
+ * next is on its way into the other half of the shared memory.
  */
 #pragma once
 
@@ -13,31 +14,21 @@
 struct Tile {
     u64 data;          /* address of its first element */
     u64 index;         /* of that element */
-    u64 row_step;      /* elements from a row to the next, in logical order */
-    u64 columns_left;  /* to the end of the row, from the tile's first column on */
     u32 rows;          /* that exist */
+    u32 columns;       /* of its own, to the end of the row at most */
+    u32 loaded;        /* columns that are read: those that its last vectors end in as well */
 };
 
-/* Memory into the tile: 16 bytes at a time where all is aligned, else by elements. */
-template <int BYTES> OG_OUTLINED void fill_tile(Tile tile, u64 stride, u32 thread, u8 *shared, u32 columns) {
-    const u32 rows = OG_TILE_ROW_BYTES / BYTES;
-    if (!((tile.data | stride) & 15) && tile.rows == rows) {
-        const u32 parts = OG_TILE_ROW_BYTES / 16;
-        OG_ROLLED
-        for (u32 k = thread; k < columns * parts; k += 4 * OG_THREADS) {
-            Vector v[4];
-            OG_UNROLL
-            for (u32 j = 0; j < 4; j++) {
-                u32 place = k + j * OG_THREADS; /* past the end: the last one again, since a load under a condition goes through the stack */
-                if (place >= columns * parts) place = columns * parts - 1;
-                v[j] = load_vector(tile.data + place / parts * stride + place % parts * 16);
-            }
-            OG_UNROLL
-            for (u32 j = 0; j < 4; j++)
-                if (k + j * OG_THREADS < columns * parts) ((Vector *)shared)[k + j * OG_THREADS] = v[j];
-        }
-        return;
-    }
+enum { TILES_KNOWN = 4 }; /* descriptions in shared memory: of the tile that is hashed, of the two after it */
+
+struct Room { /* in shared memory */
+    Vector halves[2][TILE_BYTES / 16];
+    Tile tiles[TILES_KNOWN];
+};
+
+/* Memory into the tile by elements. */
+template <int BYTES> OG_OUTLINED void fill_by_elements(const Tile &tile, u64 stride, u32 thread, u8 *shared) {
+    const u32 rows = OG_TILE_ROW_BYTES / BYTES, columns = tile.loaded;
     OG_ROLLED
     for (u32 k = thread; k < columns * rows; k += 8 * OG_THREADS) {
         u64 codes[8][BYTES == 16 ? 2 : 1];
@@ -75,13 +66,21 @@ template <int BYTES> OG_DEVICE Vector turn(const u8 *shared, u32 row, u32 column
     return v;
 }
 
-OG_DEVICE void fill(const Tile &tile, u64 stride, const Work &work, u8 *shared, u32 columns) {
-    switch (work.item_bytes) {
-    case 1: fill_tile<1>(tile, stride, work.thread, shared, columns); return;
-    case 2: fill_tile<2>(tile, stride, work.thread, shared, columns); return;
-    case 4: fill_tile<4>(tile, stride, work.thread, shared, columns); return;
-    case 8: fill_tile<8>(tile, stride, work.thread, shared, columns); return;
-    default: fill_tile<16>(tile, stride, work.thread, shared, columns);
+/* Memory into the tile: 16 bytes at a time where all is aligned, which need not have arrived before `copies_done`. */
+OG_DEVICE void fill(const Tile &tile, u64 stride, u32 item_bytes, u32 thread, Vector *half) {
+    const u32 parts = OG_TILE_ROW_BYTES / 16;
+    if (!((tile.data | stride) & 15) && tile.rows * item_bytes == OG_TILE_ROW_BYTES) {
+        const u64 from = tile.data + thread % parts * 16;
+        OG_ROLLED
+        for (u32 k = thread; k < tile.loaded * parts; k += OG_THREADS) copy_vector(half + k, from + k / parts * stride);
+        return;
+    }
+    switch (item_bytes) {
+    case 1: fill_by_elements<1>(tile, stride, thread, (u8 *)half); return;
+    case 2: fill_by_elements<2>(tile, stride, thread, (u8 *)half); return;
+    case 4: fill_by_elements<4>(tile, stride, thread, (u8 *)half); return;
+    case 8: fill_by_elements<8>(tile, stride, thread, (u8 *)half); return;
+    default: fill_by_elements<16>(tile, stride, thread, (u8 *)half);
     }
 }
 
@@ -96,9 +95,9 @@ OG_DEVICE Vector turned(const u8 *shared, u32 item_bytes, u32 row, u32 column) {
 }
 
 /* A tile without edges whose rows begin with a vector, of 4-byte floats: 32 neighbouring threads read 128 bytes at a time. */
-template <int DIGESTS, bool STATISTICS> OG_DEVICE void whole_tile_of_words(Sums &s, const Tile &tile, const u8 *shared, u32 thread, const Vector &first) {
+template <int DIGESTS, bool STATISTICS> OG_DEVICE void whole_tile_of_words(Sums &s, const Tile &tile, u64 row_step, const u8 *shared, u32 thread, const Vector &first) {
     const u32 row = thread % 32;
-    const u64 base = POSITION * 2 * ((tile.index + row * tile.row_step) / 4);
+    const u64 base = POSITION * 2 * ((tile.index + row * row_step) / 4);
     OG_ROLLED
     for (u32 group = thread / 32; group < OG_TILE_COLUMNS / 4; group += OG_THREADS / 32) {
         const u32 *place = (const u32 *)shared + group * 4 * 32 + row;
@@ -109,9 +108,10 @@ template <int DIGESTS, bool STATISTICS> OG_DEVICE void whole_tile_of_words(Sums 
 }
 
 /* The same of 2-byte floats; every thread turns two rows at once. */
-template <int DIGESTS, bool STATISTICS, int HOW> OG_DEVICE void whole_tile_of_halves(Sums &s, const Tile &tile, const u8 *shared, u32 thread, const Vector &first) {
+template <int DIGESTS, bool STATISTICS, int HOW> OG_DEVICE void whole_tile_of_halves(Sums &s, const Tile &tile, u64 row_step, const u8 *shared, u32 thread, const Vector &first) {
     const u32 pair = thread % 32;
-    const u64 row_step = tile.row_step / 8, index = tile.index / 8 + pair * 2 * row_step;
+    row_step /= 8;
+    const u64 index = tile.index / 8 + pair * 2 * row_step;
     OG_ROLLED
     for (u32 group = thread / 32; group < OG_TILE_COLUMNS / 8; group += OG_THREADS / 32) {
         const u32 *place = (const u32 *)shared + group * 8 * 32 + pair;
@@ -128,66 +128,96 @@ template <int DIGESTS, bool STATISTICS, int HOW> OG_DEVICE void whole_tile_of_ha
     }
 }
 
-/* Logical rows run across memory: read memory along its rows, turn in shared memory, hash along the logical ones. A vector belongs to
- * the tile in which it begins; what reaches into the next logical row is gathered. */
-template <int DIGESTS, bool STATISTICS> OG_OUTLINED Sums walk_tiles(Work work, u8 *shared) {
+/* Elements from a row to the next, in logical order. */
+OG_DEVICE u64 row_step_of(const Work &work) {
+    u64 step = 1;
+    for (u32 d = work.path - OG_TILES + 1; d < work.num_dims; d++) step *= work.dims[d].size;
+    return step;
+}
+
+/* The `t`th tile of a view; there are less than 2^32. */
+OG_OUTLINED Tile tile_at(const Work &work, u64 row_step, u32 t) {
+    const u32 rows = OG_TILE_ROW_BYTES / work.item_bytes, per_vector = 16 / work.item_bytes, dense = work.path - OG_TILES, inner = work.num_dims - 1;
+    const u64 num_rows = work.dims[dense].size, num_columns = work.dims[inner].size;
+    const u32 across = (u32)((num_columns + OG_TILE_COLUMNS - 1) / OG_TILE_COLUMNS), down = (u32)((num_rows + rows - 1) / rows);
+    const u32 line = t / across;
+    u32 rest = line / down;
+    const u64 from_column = (u64)(t - line * across) * OG_TILE_COLUMNS, from_row = (u64)(line - rest * down) * rows;
+    Tile tile;
+    tile.data = work.data + from_column * (u64)work.dims[inner].stride + from_row * work.item_bytes;
+    tile.index = from_column + from_row * row_step;
+    u64 elements = num_columns;
+    OG_ROLLED
+    for (int d = (int)inner - 1; d >= 0; d--) {
+        const u64 size = work.dims[d].size;
+        if (d != (int)dense) {
+            const u32 outer = d ? (u32)high_product(rest, work.dims[d].reciprocal) : 0, here = rest - outer * (u32)size;
+            tile.data += here * (u64)work.dims[d].stride;
+            tile.index += here * elements;
+            rest = outer;
+        }
+        elements *= size;
+    }
+    const u64 rows_left = num_rows - from_row, columns_left = num_columns - from_column;
+    const u32 wanted = OG_TILE_COLUMNS + ((tile.index | row_step) & (per_vector - 1) ? per_vector - 1 : 0);
+    tile.rows = rows_left < rows ? (u32)rows_left : rows;
+    tile.columns = columns_left < OG_TILE_COLUMNS ? (u32)columns_left : (u32)OG_TILE_COLUMNS;
+    tile.loaded = columns_left < wanted ? (u32)columns_left : wanted;
+    return tile;
+}
+
+/* A tile by single vectors, those of its edges too. A vector belongs to the tile in which it begins; what reaches into the next logical
+ * row is gathered. */
+template <int DIGESTS, bool STATISTICS> OG_OUTLINED Sums tile_by_vectors(const Work &work, const Tile &tile, u64 row_step, const u8 *shared, Vector first) {
     Sums s = {0, 0, 0, 0, 0, 0, 0, 0};
     const u32 rows = OG_TILE_ROW_BYTES / work.item_bytes, per_vector = 16 / work.item_bytes;
-    u32 dense = work.path - OG_TILES, inner = work.num_dims - 1;
-    u64 num_rows = work.dims[dense].size, num_columns = work.dims[inner].size, stride = (u64)work.dims[inner].stride;
-    u64 across = (num_columns + OG_TILE_COLUMNS - 1) / OG_TILE_COLUMNS, down = (num_rows + rows - 1) / rows;
-    u64 num_tiles = work.numel / (num_rows * num_columns) * across * down;
-    Tile tile;
-    tile.row_step = 1;
-    for (u32 d = dense + 1; d <= inner; d++) tile.row_step *= work.dims[d].size;
-    Vector first = first_element(work);
     OG_ROLLED
-    for (u64 t = work.block; t < num_tiles; t += work.num_blocks) {
-        u64 rest = t / across, from_column = t % across * OG_TILE_COLUMNS, from_row = rest % down * rows;
-        rest /= down;
-        tile.data = work.data + from_column * stride + from_row * work.item_bytes;
-        tile.index = from_column + from_row * tile.row_step;
-        u64 elements = num_columns;
-        OG_ROLLED
-        for (int d = (int)inner - 1; d >= 0; d--) {
-            u64 size = work.dims[d].size;
-            if (d != (int)dense) {
-                tile.data += rest % size * (u64)work.dims[d].stride;
-                tile.index += rest % size * elements;
-                rest /= size;
-            }
-            elements *= size;
-        }
-        tile.columns_left = num_columns - from_column;
-        tile.rows = num_rows - from_row < rows ? (u32)(num_rows - from_row) : rows;
-        const bool is_even = !((tile.index | tile.row_step) & (per_vector - 1));
-        const u32 wanted = OG_TILE_COLUMNS + (is_even ? 0 : per_vector - 1), columns = tile.columns_left < wanted ? (u32)tile.columns_left : wanted;
-        OG_BARRIER();
-        fill(tile, stride, work, shared, columns);
-        OG_BARRIER();
-        if (is_even && tile.rows == rows && columns == OG_TILE_COLUMNS && !(work.flip[0] | work.flip[1])) {
-            if (work.item_bytes == 4 && (work.how == OG_F32 || DIGESTS == NO_ELEMENT_DIGESTS)) {
-                whole_tile_of_words<DIGESTS, STATISTICS>(s, tile, shared, work.thread, first);
-                continue;
-            }
-            if (work.item_bytes == 2 && (work.how == OG_BF16 || DIGESTS == NO_ELEMENT_DIGESTS)) {
-                whole_tile_of_halves<DIGESTS, STATISTICS, OG_BF16>(s, tile, shared, work.thread, first);
-                continue;
-            }
-            if (DIGESTS != NO_ELEMENT_DIGESTS && work.item_bytes == 2 && work.how == OG_F16) {
-                whole_tile_of_halves<DIGESTS, STATISTICS, OG_F16>(s, tile, shared, work.thread, first);
-                continue;
-            }
-        }
-        OG_ROLLED
-        for (u32 k = work.thread; k < rows * (OG_TILE_COLUMNS / per_vector); k += OG_THREADS) {
-            u32 row = k % rows;
-            u64 begin = tile.index + row * tile.row_step;
-            u32 column = (u32)(0 - begin) % per_vector + k / rows * per_vector;
-            if (row >= tile.rows || column >= tile.columns_left || column >= OG_TILE_COLUMNS) continue;
-            Vector v = column + per_vector <= columns ? turned(shared, work.item_bytes, row, column) : gather(work, begin + column);
-            read_vector<DIGESTS, STATISTICS>(s, work, v, (begin + column) / per_vector, first);
-        }
+    for (u32 k = work.thread; k < rows * (OG_TILE_COLUMNS / per_vector); k += OG_THREADS) {
+        u32 row = k % rows;
+        u64 begin = tile.index + row * row_step;
+        u32 column = (u32)(0 - begin) % per_vector + k / rows * per_vector;
+        if (row >= tile.rows || column >= tile.columns) continue;
+        Vector v = column + per_vector <= tile.loaded ? turned(shared, work.item_bytes, row, column) : gather(work, begin + column);
+        read_vector<DIGESTS, STATISTICS>(s, work, v, (begin + column) / per_vector, first);
+    }
+    return s;
+}
+
+template <int DIGESTS, bool STATISTICS> OG_DEVICE void hash_tile(Sums &s, const Work &work, const Tile &tile, u64 row_step, const u8 *shared, const Vector &first) {
+    const u32 rows = OG_TILE_ROW_BYTES / work.item_bytes, per_vector = 16 / work.item_bytes;
+    const bool is_even = !((tile.index | row_step) & (per_vector - 1));
+    if (is_even && tile.rows == rows && tile.loaded == OG_TILE_COLUMNS && !(work.flip[0] | work.flip[1])) {
+        if (work.item_bytes == 4 && (work.how == OG_F32 || DIGESTS == NO_ELEMENT_DIGESTS))
+            return whole_tile_of_words<DIGESTS, STATISTICS>(s, tile, row_step, shared, work.thread, first);
+        if (work.item_bytes == 2 && (work.how == OG_BF16 || DIGESTS == NO_ELEMENT_DIGESTS))
+            return whole_tile_of_halves<DIGESTS, STATISTICS, OG_BF16>(s, tile, row_step, shared, work.thread, first);
+        if (DIGESTS != NO_ELEMENT_DIGESTS && work.item_bytes == 2 && work.how == OG_F16)
+            return whole_tile_of_halves<DIGESTS, STATISTICS, OG_F16>(s, tile, row_step, shared, work.thread, first);
+    }
+    add(s, tile_by_vectors<DIGESTS, STATISTICS>(work, tile, row_step, shared, first));
+}
+
+/* Logical rows run across memory: read memory along its rows, turn in shared memory, hash along the logical ones. One thread at a time
+ * works out where the tile after the next lies. */
+template <int DIGESTS, bool STATISTICS> OG_OUTLINED Sums walk_tiles(Work work, Room *room) {
+    Sums s = {0, 0, 0, 0, 0, 0, 0, 0};
+    const u32 step = work.num_blocks, rows = OG_TILE_ROW_BYTES / work.item_bytes;
+    const u64 num_rows = work.dims[work.path - OG_TILES].size, num_columns = work.dims[work.num_dims - 1].size, stride = (u64)work.dims[work.num_dims - 1].stride;
+    const u32 num_tiles = (u32)(work.numel / (num_rows * num_columns) * ((num_columns + OG_TILE_COLUMNS - 1) / OG_TILE_COLUMNS) * ((num_rows + rows - 1) / rows));
+    if (work.block >= num_tiles) return s;
+    const u64 row_step = row_step_of(work);
+    if (work.thread % WARP == 0 && work.thread < 2 * WARP) room->tiles[work.thread / WARP] = tile_at(work, row_step, work.block + work.thread / WARP * step);
+    const Vector first = first_element(work);
+    OG_BARRIER();
+    fill(room->tiles[0], stride, work.item_bytes, work.thread, room->halves[0]);
+    u32 n = 0;
+    OG_ROLLED
+    for (u32 t = work.block; t < num_tiles; t += step, n++) {
+        copies_done();
+        OG_BARRIER(); /* this tile is there, and nobody reads the one before any more */
+        if (t + step < num_tiles) fill(room->tiles[(n + 1) % TILES_KNOWN], stride, work.item_bytes, work.thread, room->halves[(n + 1) % 2]);
+        if (t + 2 * step < num_tiles && work.thread == n % WARPS * WARP) room->tiles[(n + 2) % TILES_KNOWN] = tile_at(work, row_step, t + 2 * step);
+        hash_tile<DIGESTS, STATISTICS>(s, work, room->tiles[n % TILES_KNOWN], row_step, (const u8 *)room->halves[n % 2], first);
     }
     return s;
 }

@@ -169,6 +169,8 @@ template <int DIGESTS, bool STATISTICS> OG_DEVICE void walk_dense(Sums &s, const
     }
 }
 
+OG_OUTLINED u32 divided(u32 a, u32 b) { return a / b; }
+
 /* Where element `index` of the view lies, and how many elements of its innermost row there are from it on. */
 struct Place {
     u64 address, left;

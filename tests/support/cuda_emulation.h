@@ -52,6 +52,8 @@ template <class T> static inline T og_aligned(u64 address) {
 
 OG_DEVICE Vector load_vector(u64 address) { return og_aligned<Vector>(address); }
 OG_DEVICE Vector load_vector_shared_by_threads(u64 address) { return og_aligned<Vector>(address); }
+OG_DEVICE void copy_vector(Vector *shared, u64 address) { *shared = load_vector(address); }
+OG_DEVICE void copies_done() {}
 OG_DEVICE u64 load64(u64 address) { return og_aligned<u64>(address); }
 OG_DEVICE u32 load32(u64 address) { return og_aligned<u32>(address); }
 OG_DEVICE u32 load16(u64 address) { return og_aligned<u16>(address); }
