@@ -27,7 +27,7 @@ typedef uint8_t u8;
 #define OG_UNROLL _Pragma("unroll")
 #define OG_ROLLED _Pragma("unroll 1")
 
-struct Vector {
+struct alignas(16) Vector {
     u32 word[4];
 };
 

@@ -34,7 +34,7 @@ extern Place thread_place, block_place;
 #define threadIdx og_emulation::thread_place
 #define blockIdx og_emulation::block_place
 
-struct Vector {
+struct alignas(16) Vector {
     u32 word[4];
 };
 
