@@ -135,14 +135,15 @@ OG_DEVICE u64 row_step_of(const Work &work) {
     return step;
 }
 
-/* The `t`th tile of a view; there are less than 2^32. */
+/* The `t`th tile of a view; there are less than 2^32. Neighbours in memory come one after the other: blocks that run together then read
+ * the same pages. */
 OG_OUTLINED Tile tile_at(const Work &work, u64 row_step, u32 t) {
     const u32 rows = OG_TILE_ROW_BYTES / work.item_bytes, per_vector = 16 / work.item_bytes, dense = work.path - OG_TILES, inner = work.num_dims - 1;
     const u64 num_rows = work.dims[dense].size, num_columns = work.dims[inner].size;
     const u32 across = (u32)((num_columns + OG_TILE_COLUMNS - 1) / OG_TILE_COLUMNS), down = (u32)((num_rows + rows - 1) / rows);
-    const u32 line = t / across;
-    u32 rest = line / down;
-    const u64 from_column = (u64)(t - line * across) * OG_TILE_COLUMNS, from_row = (u64)(line - rest * down) * rows;
+    const u32 line = t / down;
+    u32 rest = line / across;
+    const u64 from_row = (u64)(t - line * down) * rows, from_column = (u64)(line - rest * across) * OG_TILE_COLUMNS;
     Tile tile;
     tile.data = work.data + from_column * (u64)work.dims[inner].stride + from_row * work.item_bytes;
     tile.index = from_column + from_row * row_step;
