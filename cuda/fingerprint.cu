@@ -3,7 +3,7 @@
  * Bit for bit spec.md (definition 1). Compiled at run time by NVRTC (CuPy's RawModule) with this folder as include path; the same
  * text compiles as C++ over tests/support/cuda_emulation.h. Parameter and names: probe_api.h; grid: plan.h.
  *
- * Cost: see tests/benchmarks/RESULTS.md, section Kernels. Registers: at most 64, so that four blocks share a multiprocessor.
+ * Cost: see tests/benchmarks/RESULTS.md, section Kernels. Registers: at most 128, so that two blocks share a multiprocessor.
  * A launch begins with a cold instruction cache: the usual tensor goes by plain.cuh, before everything else.
  */
 #include "device.cuh"

@@ -163,13 +163,13 @@ typedef struct {
 /* How the kernels cut their work; what they were compiled with and what plan.h uses must agree. */
 enum {
     OG_THREADS = 256,                              /* of every block */
-    OG_AT_ONCE = 4,                                /* vectors of 16 bytes that a thread has under way */
+    OG_AT_ONCE = 6,                                /* vectors of 16 bytes that a thread has under way */
     OG_TILE_BYTES = OG_THREADS * OG_AT_ONCE * 16,  /* what one block reads in one go */
     OG_BLOCK_BYTES = OG_THREADS * 16,              /* the least that is worth a block */
     OG_ALONE_BYTES = 2 * OG_BLOCK_BYTES,           /* the most that a launch of one block reads */
     OG_TILE_ROW_BYTES = 128,                       /* one row of a transposed tile in memory: a cache line */
-    OG_TILE_COLUMNS = 64,                          /* and so many of them */
-    OG_BLOCKS_PER_SM = 3                           /* resident: 80 registers; Source: measured on 132 SMs, from 4 MB to 1 GB */
+    OG_TILE_COLUMNS = 128,                         /* and so many of them */
+    OG_BLOCKS_PER_SM = 2                           /* resident: 128 registers. Source: this and the numbers above measured on 132 SMs */
 };
 
 /* Kernels by name: og_<digests>_<capacity>, digests: all, bag (without value64), mix (without both), each with an "s" behind for the
