@@ -159,7 +159,7 @@ static inline uint32_t og_plan(og_planned *out, const og_view *views, uint32_t n
         }
     }
     /* One block on every multiprocessor while that has each thread read a few vectors, then more; one is left for the claim. */
-    uint64_t wanted = total_load / (OG_DENSE_LOAD * OG_TILE_BYTES), fewest = num_sms - 1, most = (uint64_t)num_sms * OG_BLOCKS_PER_SM - 1;
+    uint64_t wanted = total_load / (OG_DENSE_LOAD * OG_SHARE_BYTES), fewest = num_sms - 1, most = (uint64_t)num_sms * OG_BLOCKS_PER_SM - 1;
     wanted = wanted < fewest ? fewest : wanted > most ? most : wanted;
     uint32_t grid = count > 1 || useful[0] > 1;
     for (uint32_t k = 0; k < count; k++) {

@@ -164,7 +164,7 @@ typedef struct {
 enum {
     OG_THREADS = 256,                              /* of every block */
     OG_AT_ONCE = 6,                                /* vectors of 16 bytes that a thread has under way */
-    OG_TILE_BYTES = OG_THREADS * OG_AT_ONCE * 16,  /* what one block reads in one go */
+    OG_SHARE_BYTES = OG_THREADS * 4 * 16,          /* what a block gets to read before there are more of them */
     OG_BLOCK_BYTES = OG_THREADS * 16,              /* the least that is worth a block */
     OG_ALONE_BYTES = 2 * OG_BLOCK_BYTES,           /* the most that a launch of one block reads */
     OG_TILE_ROW_BYTES = 128,                       /* one row of a transposed tile in memory: a cache line */
