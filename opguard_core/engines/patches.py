@@ -53,6 +53,7 @@ class Patches:
         for owner in (torch, torch.utils.dlpack):
             self.add(owner, "to_dlpack", reads.enter_share, ignore)
         self.add(torch.UntypedStorage, "resize_", reads.enter_resize, reads.leave_resize)
+        self.add(torch.cuda.CUDAGraph, "replay", reads.enter_replay, ignore)
         self.add(torch, "compile", compiled.enter, compiled.leave)
         self.add(torch, "save", reads.enter_save, ignore)
 

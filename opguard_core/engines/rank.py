@@ -172,8 +172,7 @@ class RankContext:
 
     def forget_all(self, lane: Lane) -> None:
         """Operators have run unseen: carry no digest from before, and take no autograd node for the next operator's."""
-        for record in self.storages.living():
-            record.written.clear()
+        self.storages.forget_written()
         lane.last_node = torch.autograd._get_sequence_nr()
 
     def find_undeclared_writes(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Bytes that leave for Python or a file without any operator: ``tolist``, ``numpy``, ``torch.save``.
+"""Bytes that leave for Python or a file without any operator, ``tolist``, ``numpy``, ``torch.save``; and memory that others may write.
 
 `item` and its like are operators (``aten._local_scalar_dense``) and seen as such.
 """
@@ -75,6 +75,16 @@ class Reads:
             context.storages.resized(storage)
         except Exception as error:  # noqa: BLE001  the step guard
             context.guard.caught("resized storage", error)
+
+    def enter_replay(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """``CUDAGraph.replay``: its kernels write what they wrote when they were captured, and no operator says so."""
+        context = self._context
+        if context.dead:
+            return
+        try:
+            context.storages.forget_written()
+        except Exception as error:  # noqa: BLE001  the step guard
+            context.guard.caught("replay", error)
 
     def enter_save(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """``torch.save``: every tensor in the saved object, named by the keys that lead to it."""

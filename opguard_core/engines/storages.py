@@ -252,6 +252,11 @@ class Storages:
         """Records that have not been found freed."""
         return iter(list(self._by_address.values()))
 
+    def forget_written(self) -> None:
+        """Memory may have been written unseen, and nobody says where: no digest from before is carried."""
+        for record in self.living():
+            record.written.clear()
+
     def forget_gradients(self) -> None:
         """The update has used them up: no storage is a gradient any more."""
         for record in self.living():

@@ -294,6 +294,11 @@ class Storages {
     return records_.all();
   }
 
+  // Memory may have been written unseen, and nobody says where: no digest from before is carried.
+  void forget_written() {
+    for (const StorageRef& record : living()) record->forget_written();
+  }
+
   // The update has used them up: no storage is a gradient any more.
   void forget_gradients() {
     std::lock_guard<std::mutex> lock(*mutex_);

@@ -177,6 +177,7 @@ inline void bind_storages(pybind11::module_& module) {
       .def("poll", [](Storages& self, int64_t seq) { return lifetimes(self.poll(seq)); }, py::arg("seq"))
       .def("poll_packed", [](Storages& self, int64_t seq) { return packed(self.poll(seq)); }, py::arg("seq"))
       .def("living", &Storages::living)
+      .def("forget_written", &Storages::forget_written)
       .def("forget_gradients", &Storages::forget_gradients)
       .def("close", [](Storages& self) { return lifetimes(self.close()); })
       // What `RankContext.abandon_in_child` sets.

@@ -1,6 +1,7 @@
 # ruff: noqa: E402  (torch may be missing)
 """Bytes that are known from a write or an earlier look are not looked at again; and what is carried is what a look would have found."""
 
+import ctypes
 import random  # noqa: TID251  a generator of its own
 
 import pytest
@@ -94,6 +95,26 @@ def test_a_write_that_raised_no_counter_is_followed_by_one_that_did():
     written = [seen.slots(fused[0])["mut.0.0"], seen.slots(muls[0])["mut.0"], seen.slots(fused[1])["mut.0.0"], seen.slots(muls[1])["mut.0"]]
     assert [slot.mix64 for slot in reads] == [slot.mix64 for slot in written]
     assert reads[-1].mix64 == fingerprint(x).mix64
+
+
+def test_nothing_is_carried_past_the_replay_of_a_graph(monkeypatch):
+    y = torch.ones(4)
+    address = y.data_ptr()
+
+    def replay(graph):
+        ctypes.memset(address, 0, 16)
+        return graph
+
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", replay)
+    with capturing("full") as seen:
+        y.mul_(2)
+        y + 1
+        assert torch.cuda.CUDAGraph.replay("graph") == "graph"
+        y + 1
+        y.view(2, 2) + 1
+    assert [slot.status for slot in _reads(seen)] == ["carried", "probed", "carried"]
+    assert _reads(seen)[1].mix64 == _reads(seen)[2].mix64 == fingerprint(torch.zeros(4)).mix64
+    assert torch.cuda.CUDAGraph.replay is replay
 
 
 def _program(seed):
