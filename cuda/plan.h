@@ -15,7 +15,8 @@ enum {
     OG_ROWS_LOAD = 5,
     OG_TILES_LOAD = 7,
     OG_GATHER_LOAD = 16,
-    OG_MAX_ROW_DIMS = 4          /* of a view that is read by rows */
+    OG_MAX_ROW_DIMS = 4,         /* of a view that is read by rows */
+    OG_GRID_TRIES = 5            /* to have all blocks of a launch resident at a time */
 };
 
 typedef struct {
@@ -161,13 +162,19 @@ static inline uint32_t og_plan(og_planned *out, const og_view *views, uint32_t n
     /* One block on every multiprocessor while that has each thread read a few vectors, then more; one is left for the claim. */
     uint64_t wanted = total_load / (OG_DENSE_LOAD * OG_SHARE_BYTES), fewest = num_sms - 1, most = (uint64_t)num_sms * OG_BLOCKS_PER_SM - 1;
     wanted = wanted < fewest ? fewest : wanted > most ? most : wanted;
-    uint32_t grid = count > 1 || useful[0] > 1;
-    for (uint32_t k = 0; k < count; k++) {
-        uint64_t blocks = total_useful <= fewest || !total_load ? useful[k] : og_ceil(load[k] * wanted, total_load);
-        if (blocks > useful[k]) blocks = useful[k];
-        launch->segments[k].first_block = grid;
-        launch->segments[k].num_blocks = blocks ? (uint32_t)blocks : 1;
-        grid += launch->segments[k].num_blocks;
+    uint32_t grid;
+    for (uint32_t tries = 0;; tries++) { /* each segment's share is rounded up; what is too many would run behind all the others */
+        grid = count > 1 || useful[0] > 1;
+        for (uint32_t k = 0; k < count; k++) {
+            uint64_t blocks = total_useful <= fewest || !total_load ? useful[k] : og_ceil(load[k] * wanted, total_load);
+            if (blocks > useful[k]) blocks = useful[k];
+            launch->segments[k].first_block = grid;
+            launch->segments[k].num_blocks = blocks ? (uint32_t)blocks : 1;
+            grid += launch->segments[k].num_blocks;
+        }
+        uint64_t over = grid > most + 1 ? (grid - most - 1) << tries : 0;
+        if (!over || tries == OG_GRID_TRIES) break;
+        wanted = wanted > over + 1 ? wanted - over : 1;
     }
     uint32_t digests = flags & OG_NO_ELEMENTS ? 2 : flags & OG_NO_VALUE64 ? 1 : 0, few = count <= OG_FEW_SEGMENTS && pool <= OG_FEW_POOL;
     header->num_segments = count, header->num_blocks = grid;

@@ -73,6 +73,15 @@ def test_every_dtype_and_layout(memory: np.ndarray, dtype: str) -> None:
             check(device, [Place(memory.ctypes.data + offset * item, dtype, *layout)])
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_all_blocks_of_a_launch_are_resident_together(seed: int) -> None:
+    draw = random.Random(seed)
+    numels = [draw.choice((1, 768, 3072, 768 * 768, 768 * 3072, 50304 * 768)) for _ in range(draw.randint(1, 64))]
+    planned = plan([view_of(Place(256, "bfloat16", (numel,), (1,))) for numel in numels], 0, 132)
+    assert planned.num_views == len(numels)
+    assert planned.grid <= max(2 * 132, len(numels) + 1)
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_rows_of_whole_vectors(memory: np.ndarray, seed: int) -> None:
     """Any number of blocks and any sizes: what a thread steps over and what it carries differ."""
