@@ -17,6 +17,7 @@ from opguard_core.engines.quiet import quiet
 from opguard_core.fingerprint.constants import MASK64, finish, mix_lane
 from opguard_core.fingerprint.digest import Digests
 from opguard_core.probe import alike, backends, sums
+from opguard_core.probe import tensor as tensor_module
 from opguard_core.probe.kinds import Unreadable
 from opguard_core.probe.promise import settle
 from opguard_core.probe.tensor import fingerprint
@@ -318,6 +319,22 @@ def test_who_digests_may_change():
         assert backend.launches == [len(state.values()[0]) - len(state.numbers)]
         assert agree(reader, *state.values()) == at_once
     assert agree(reader, *state.values()) == at_once
+
+
+def test_tensors_of_which_some_answer_at_once_are_summed_up_together(monkeypatch):
+    def plan_of(tensor):
+        return tensor_module._reader_of(tensor) if tensor.numel() % 2 else tensor_module._layout_of(tensor)
+
+    monkeypatch.setattr(sums, "plan_of", plan_of)
+    reader, state = sums.Sums(), State()
+    with answering_later(LateBackend(3)) as backend:
+        for _ in range(2):
+            backend.launches.clear()
+            with quiet():
+                reader.read(*state.values())
+            even = sum(not value.numel() % 2 for value in state.values()[0] if isinstance(value, torch.Tensor))
+            assert backend.launches == [even], "the others were read at once"
+            agree(reader, *state.values())
 
 
 def test_no_tensor_is_kept_alive(device):
