@@ -83,26 +83,47 @@ static PyObject *py_submit(PyObject *self, PyObject *const *arguments, Py_ssize_
     return failed ? NULL : PyLong_FromUnsignedLongLong(first);
 }
 
-/* (ticket, occurrence, mix64, value64, bag64, xor64, t_device_ns, nan_count, inf_count, max_abs, flags, region, is_captured) */
+/* As `submit`, of og_views that lie one after another in memory: nothing is made or copied for each. */
+static PyObject *py_submit_views(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {
+    (void)self;
+    if (count != 4) return PyErr_SetString(PyExc_TypeError, "submit_views(device, stream, views, flags)"), NULL;
+    long ordinal = PyLong_AsLong(arguments[0]);
+    void *stream = PyLong_AsVoidPtr(arguments[1]);
+    unsigned long flags = PyLong_AsUnsignedLong(arguments[3]);
+    Py_buffer views;
+    if (PyErr_Occurred() || PyObject_GetBuffer(arguments[2], &views, PyBUF_SIMPLE)) return NULL;
+    uint64_t first = 0;
+    int fits = views.len % (Py_ssize_t)sizeof(og_view) == 0 && views.len / (Py_ssize_t)sizeof(og_view) <= INT32_MAX;
+    if (fits) {
+        Py_BEGIN_ALLOW_THREADS
+        first = api_submit((int32_t)ordinal, stream, views.buf, (int32_t)(views.len / (Py_ssize_t)sizeof(og_view)), (uint32_t)flags);
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&views);
+    return fits ? PyLong_FromUnsignedLongLong(first) : (PyErr_SetString(PyExc_ValueError, "no whole number of og_views"), NULL);
+}
+
+/* Finished records as they lie in memory, og_record after og_record. */
 static PyObject *py_take(PyObject *self, PyObject *argument) {
     (void)self;
     enum { AT_ONCE = 256 };
-    og_record records[AT_ONCE];
+    og_record *records = NULL;
     long left = PyLong_AsLong(argument);
+    size_t taken = 0, room = 0;
     if (left == -1 && PyErr_Occurred()) return NULL;
-    PyObject *out = PyList_New(0);
-    while (out && left > 0) {
-        int32_t n = api_take(records, left < AT_ONCE ? (int32_t)left : AT_ONCE);
-        for (int32_t k = 0; k < n; k++) {
-            const og_record *r = &records[k];
-            PyObject *row = Py_BuildValue("(KKKKKKKKKdIII)", r->ticket, r->occurrence, r->mix64, r->value64, r->bag64, r->xor64,
-                                          r->t_device_ns, r->nan_count, r->inf_count, (double)r->max_abs, r->flags, r->region, r->reserved);
-            if (!row || PyList_Append(out, row)) return Py_XDECREF(row), Py_DECREF(out), NULL;
-            Py_DECREF(row);
+    while (left > 0) {
+        if (taken + AT_ONCE > room) {
+            room = room ? 2 * room : AT_ONCE;
+            og_record *larger = PyMem_Realloc(records, room * sizeof *records);
+            if (!larger) break; /* what is left comes next time */
+            records = larger;
         }
-        left -= n;
+        int32_t n = api_take(records + taken, left < AT_ONCE ? (int32_t)left : AT_ONCE);
+        taken += (size_t)n, left -= n;
         if (n < AT_ONCE) break;
     }
+    PyObject *out = PyBytes_FromStringAndSize((const char *)records, (Py_ssize_t)(taken * sizeof *records));
+    PyMem_Free(records);
     return out;
 }
 
@@ -151,7 +172,8 @@ static PyMethodDef methods[] = {
     {"load", py_load, METH_O, "load(path): find the driver; OSError says why not"},
     {"open", py_open, METH_VARARGS, "open(device, kernels, ring_records, captured_bytes): take memory, start the copier"},
     {"submit", (PyCFunction)(void (*)(void))py_submit, METH_FASTCALL, "submit(device, stream, ((address, view), ...), flags) -> first ticket, 0: see last_error"},
-    {"take", py_take, METH_O, "take(max) -> finished records"},
+    {"submit_views", (PyCFunction)(void (*)(void))py_submit_views, METH_FASTCALL, "submit_views(device, stream, buffer of og_views, flags): as submit"},
+    {"take", py_take, METH_O, "take(max) -> bytes of finished og_records"},
     {"wait", py_wait, METH_VARARGS, "wait(ticket, timeout_ns)"},
     {"submitted", py_submitted, METH_NOARGS, "tickets given out"},
     {"last_error", py_last_error, METH_NOARGS, "of this thread's last submit"},
@@ -167,7 +189,8 @@ PyMODINIT_FUNC PyInit_opguard_launch(void) {
     PyObject *names = PyTuple_New(OG_NUM_KERNELS);
     for (int k = 0; names && k < OG_NUM_KERNELS; k++) PyTuple_SET_ITEM(names, k, PyUnicode_FromString(OG_KERNELS[k]));
     if (!made || !capsule || !names || PyModule_AddObject(made, "api", capsule) || PyModule_AddObject(made, "KERNELS", names) ||
-        PyModule_AddIntConstant(made, "VIEW_BYTES", sizeof(og_view)) || PyModule_AddIntConstant(made, "MAX_DIMS", OG_MAX_DIMS))
+        PyModule_AddIntConstant(made, "VIEW_BYTES", sizeof(og_view)) ||
+        PyModule_AddIntConstant(made, "RECORD_BYTES", sizeof(og_record)) || PyModule_AddIntConstant(made, "MAX_DIMS", OG_MAX_DIMS))
         return NULL;
     return made;
 }

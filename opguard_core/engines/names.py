@@ -6,8 +6,9 @@ only.
 
 from __future__ import annotations
 
+import operator
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -177,7 +178,8 @@ class Names:
         number = self.optimizer(optimizer)
         for group_index, group in enumerate(optimizer.param_groups):
             for index, parameter in enumerate(group["params"]):
-                if isinstance(parameter, torch.Tensor) and not self.name_of(parameter):
+                known = self._parameters.get(id(parameter))
+                if (known is None or known.reference() is not parameter) and isinstance(parameter, torch.Tensor):
                     self._name(self._parameters, parameter, f"optimizer{number}.{group_index}.{index}")
 
     def name_of(self, parameter: torch.Tensor) -> str:
@@ -190,6 +192,14 @@ class Names:
     def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Living parameters in order of naming."""
         return self._living(self._parameters)
+
+    def living_parameters(self) -> list[torch.Tensor]:
+        """As `parameters`, without the names. Cost: 0.1 us a parameter."""
+        living = [parameter for reference, _ in list(self._parameters.values()) if (parameter := reference()) is not None]
+        if len(living) != len(self._parameters):
+            for _ in self.parameters():
+                pass  # those that are gone are forgotten
+        return living
 
     def buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Living buffers, read from the modules: buffers are often replaced rather than written."""
@@ -219,17 +229,24 @@ class Names:
 
     def optimizer_state(self, optimizer: Any) -> Iterator[tuple[str, Any]]:
         """Entries of an optimizer's state as (name, value), in the order of its parameters."""
-        state = optimizer.__dict__.get("state") or {}
         number = self.optimizer(optimizer)
-        for group_index, group in enumerate(optimizer.param_groups):
-            for index, parameter in enumerate(group["params"]):
-                entries = state.get(parameter) if isinstance(parameter, torch.Tensor) else None
-                if not isinstance(entries, dict):
-                    continue
-                name = self.name_of(parameter) or f"optimizer{number}.{group_index}.{index}"
-                for key, value in entries.items():
-                    if isinstance(key, str):
-                        yield f"{name}.{key}", value
+        for group_index, index, parameter, entries in _entries(optimizer):
+            name = self.name_of(parameter) or f"optimizer{number}.{group_index}.{index}"
+            for key, value in entries.items():
+                if isinstance(key, str):
+                    yield f"{name}.{key}", value
+
+    @staticmethod
+    def optimizer_values(optimizer: Any) -> list[Any]:
+        """As `optimizer_state`, without the names. Cost: 0.1 us a value."""
+        state = optimizer.__dict__.get("state") or {}
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        found: Iterable[Any]
+        if len(state) == len(parameters) and all(map(operator.is_, state, parameters)):  # as a rule; a look-up calls the tensor's hash
+            found = state.values()
+        else:
+            found = [entries for *_, entries in _entries(optimizer)]
+        return [value for entries in found if isinstance(entries, dict) for key, value in entries.items() if isinstance(key, str)]
 
     def refresh(self) -> None:
         """Give storages the names of the state they hold now. Cost: about 5 us a parameter, 0.3 us in C++."""
@@ -279,13 +296,9 @@ class Names:
         """Bytes of the gradients that an optimizer is about to use."""
         if self.book is not None:
             return int(self.book.gradient_bytes(optimizer))
-        total = 0
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                gradient = parameter.grad if isinstance(parameter, torch.Tensor) and parameter.is_leaf else None
-                if gradient is not None:
-                    total += gradient.numel() * gradient.element_size()
-        return total
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        gradients = [parameter.grad for parameter in parameters if isinstance(parameter, torch.Tensor) and parameter.is_leaf]
+        return sum(gradient.numel() * gradient.element_size() for gradient in gradients if gradient is not None)
 
     def _hand_over(self) -> None:
         if self._changed:
@@ -302,6 +315,16 @@ class Names:
         if not record.name or record.name.partition(":")[0] != name.partition(":")[0]:
             record.name = name
         record.gradient = record.gradient or gradient
+
+
+def _entries(optimizer: Any) -> Iterator[tuple[int, int, torch.Tensor, dict[Any, Any]]]:
+    """Group, place in it, parameter and state of each parameter of an optimizer that has any."""
+    state = optimizer.__dict__.get("state") or {}
+    for group_index, group in enumerate(optimizer.param_groups):
+        for index, parameter in enumerate(group["params"]):
+            entries = state.get(parameter) if isinstance(parameter, torch.Tensor) else None
+            if isinstance(entries, dict):
+                yield group_index, index, parameter, entries
 
 
 def _walk(root: Any, prefix: str) -> Iterator[tuple[str, Any]]:

@@ -15,7 +15,7 @@ from opguard_core.engines.names import Names
 from opguard_core.engines.randomness import host_states
 from opguard_core.engines.rank import RankContext
 from opguard_core.ids import Direction, Kind, Phase, Status
-from opguard_core.probe.tensor import fingerprint_host
+from opguard_core.probe.numbers import digests_of_number, dtype_of
 from opguard_core.trace.schema import SlotRow
 
 STATE_OPERATOR = "opguard.state"
@@ -100,8 +100,7 @@ def _row(seq: int, slot: str, dtype: str, digests: Any) -> SlotRow:
 
 
 def _number(seq: int, slot: str, value: float) -> SlotRow:
-    tensor = torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else torch.int64)
-    return _row(seq, slot, str(tensor.dtype).removeprefix("torch."), fingerprint_host(tensor))
+    return _row(seq, slot, dtype_of(value), digests_of_number(value))
 
 
 def _word(seq: int, slot: str, digest: int) -> SlotRow:

@@ -75,7 +75,7 @@ def launch_with(fingerprints: Any, launcher: Any) -> None:
 
     fingerprints.set_open(opens)
     fingerprints.set_launcher(launcher.api, launcher.flags)
-    launcher._take = fingerprints.take_others  # one queue has one reader
+    launcher.read_from(fingerprints.take_others)
     cells.wait_with(fingerprints.wait)
 
 

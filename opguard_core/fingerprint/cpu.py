@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from opguard_core.fingerprint import native, numpy_twin
 from opguard_core.fingerprint.digest import Digests
@@ -47,9 +50,10 @@ class Reader:
 
     Attributes:
         extent_bytes: From the address to one past the last byte read; 0 for an empty array. Strides are not negative.
+        plan: For the compiled twin; None if it cannot read this.
     """
 
-    __slots__ = ("_call", "_plan", "_slow", "extent_bytes")
+    __slots__ = ("_call", "_plan", "_slow", "extent_bytes", "plan")
 
     def __init__(
         self, element: ElementType, shape: tuple[int, ...], strides_elements: tuple[int, ...], flip: tuple[int, int] = (0, 0)
@@ -61,8 +65,9 @@ class Reader:
         self._slow = (element, lengths, steps, flip)
         self._call: Any = None
         self._plan: Any = None
+        self.plan: native.Plan | None = None
         if isinstance(loaded, native.Native) and len(lengths) <= native.MAX_DIMS:
-            plan = _plan(element, lengths, steps, flip)
+            self.plan = plan = _plan(element, lengths, steps, flip)
             self._call = loaded.holding if plan.numel * plan.item_bytes < RELEASE_GIL_BYTES else loaded.releasing
             self._plan = ctypes.byref(plan)
 
@@ -78,6 +83,43 @@ class Reader:
         call(self._plan, exchange)
         digests: Digests = _new_digests(Digests, _unpack(exchange))
         return digests
+
+
+class Readers:
+    """Readers of arrays that are digested together, time and again.
+
+    Args:
+        readers: In the order of the arrays.
+    """
+
+    __slots__ = ("_call", "_plans", "_readers")
+
+    def __init__(self, readers: Sequence[Reader]) -> None:
+        self._readers = tuple(readers)
+        self._call: Any = None
+        self._plans: Any = None
+        loaded = implementation()
+        plans = [reader.plan for reader in readers if reader.plan is not None]
+        if isinstance(loaded, native.Native) and len(plans) == len(readers):
+            nbytes = sum(plan.numel * plan.item_bytes for plan in plans)
+            self._call = loaded.holding_many if nbytes < RELEASE_GIL_BYTES else loaded.releasing_many
+            self._plans = np.array([ctypes.addressof(plan) for plan in plans], dtype=np.uint64)
+
+    def read(self, addresses: Sequence[int]) -> numpy_twin.Words:
+        """Digest the arrays whose elements (0, ..., 0) are at these addresses.
+
+        Returns:
+            A row for each: mix64, value64, bag64, xor32.
+
+        Cost: one call, 0.1 us a small array, then memory speed.
+        """
+        if self._call is None:
+            rows = [reader.read(int(address))[:4] for reader, address in zip(self._readers, addresses, strict=True)]
+            return np.array(rows, dtype=np.uint64).reshape(-1, 4)
+        exchange = np.empty((len(addresses), 6), dtype=np.uint64)
+        exchange[:, 0] = addresses
+        self._call(*map(ctypes.c_void_p, (self._plans.ctypes.data, exchange.ctypes.data)), ctypes.c_int64(len(addresses)))
+        return exchange[:, :4]
 
 
 def fingerprint(

@@ -175,3 +175,8 @@ void opguard_fingerprint(const Plan *plan, u64 *exchange) {
     exchange[4] = plan->numel <= 2 || !s.differs;
     exchange[5] = nbytes;
 }
+
+/* As above for n arrays, each with a plan and six words of its own. */
+void opguard_fingerprint_many(const Plan *const *plans, u64 *exchange, int64_t n) {
+    for (int64_t k = 0; k < n; k++) opguard_fingerprint(plans[k], exchange + 6 * k);
+}

@@ -16,6 +16,7 @@ from opguard_core import builds
 
 SOURCE = Path(__file__).with_name("fingerprint.c")
 MAX_DIMS = 24
+_ONE, _MANY = "opguard_fingerprint", "opguard_fingerprint_many"
 
 
 class Plan(ctypes.Structure):
@@ -35,10 +36,15 @@ class Plan(ctypes.Structure):
 
 
 class Native(NamedTuple):
-    """The loaded library. ``holding`` keeps the GIL during the call, ``releasing`` lets other Python threads run."""
+    """The loaded library. ``holding`` keeps the GIL during the call, ``releasing`` lets other Python threads run.
+
+    ``many``: of several arrays in one call.
+    """
 
     holding: Any
     releasing: Any
+    holding_many: Any
+    releasing_many: Any
     path: Path
     compiler: str
     flags: tuple[str, ...]
@@ -76,7 +82,8 @@ def load() -> Native | NoNative:
 def loaded(found: builds.Built) -> Native:
     """What a build that ``open_library`` opened has to offer."""
     holding, releasing = found.opened
-    return Native(holding.opguard_fingerprint, releasing.opguard_fingerprint, found.path, found.compiler, found.flags)
+    one, many = ((getattr(holding, name), getattr(releasing, name)) for name in (_ONE, _MANY))
+    return Native(*one, *many, found.path, found.compiler, found.flags)
 
 
 def open_library(path: Path) -> tuple[ctypes.PyDLL, ctypes.CDLL]:
@@ -88,6 +95,7 @@ def open_library(path: Path) -> tuple[ctypes.PyDLL, ctypes.CDLL]:
     holding, releasing = ctypes.PyDLL(str(path)), ctypes.CDLL(str(path))
     if holding.opguard_fingerprint_plan_bytes() != ctypes.sizeof(Plan):
         raise OSError(f"{path} lays its plan out differently from this version")
-    for library in (holding, releasing):  # no argtypes: both arguments are ctypes objects already, and checking them costs 0.2 us
-        library.opguard_fingerprint.restype = None
+    for library in (holding, releasing):  # no argtypes: the arguments are ctypes objects already, and checking them costs 0.2 us
+        for name in (_ONE, _MANY):
+            getattr(library, name).restype = None
     return holding, releasing

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from opguard_core.fingerprint.digest import Digests
 from opguard_core.fingerprint.dtypes import ElementType
 from opguard_core.fingerprint.layout import merge_dimensions
+from opguard_core.fingerprint.numpy_twin import Words
 from opguard_core.probe.kinds import Unreadable
 
 
@@ -57,6 +58,50 @@ class View(NamedTuple):
     stream: int
 
 
+class Layouts:
+    """Layouts of tensors that are asked for together, time and again.
+
+    Attributes:
+        each: In the order of the tensors.
+        prepared: For the backend: what it made of these layouts, None at first.
+    """
+
+    __slots__ = ("each", "prepared")
+
+    def __init__(self, each: Sequence[Layout]) -> None:
+        self.each = tuple(each)
+        self.prepared: Any = None
+
+
+class Views(Sequence[View]):
+    """Tensors of one device and stream to digest, by columns: a backend that can take them so makes no object for each.
+
+    Attributes:
+        tensors: They; not kept beyond the call.
+        layouts: How they lie in memory.
+        addresses: Device addresses of their elements (0, ..., 0).
+        device: As `View.device`.
+        stream: As `View.stream`.
+    """
+
+    __slots__ = ("addresses", "device", "layouts", "stream", "tensors")
+
+    def __init__(self, tensors: Sequence[Any], layouts: Layouts, addresses: Sequence[int], device: int, stream: int) -> None:
+        self.tensors, self.layouts, self.addresses, self.device, self.stream = tensors, layouts, addresses, device, stream
+
+    def __len__(self) -> int:
+        return len(self.addresses)
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return [self[k] for k in range(*place.indices(len(self)))]
+        return View(self.tensors[place], self.layouts.each[place], int(self.addresses[place]), self.device, self.stream)
+
+    def moved(self, device: int, stream: int) -> Views:
+        """The same tensors, asked for elsewhere."""
+        return Views(self.tensors, self.layouts, self.addresses, device, stream)
+
+
 class Record(NamedTuple):
     """What a backend delivers for one ticket.
 
@@ -71,6 +116,22 @@ class Record(NamedTuple):
     t_device_ns: int | None = None
 
 
+class Arrived(NamedTuple):
+    """What a backend delivers at once of a range of tickets.
+
+    Attributes:
+        first: Of the range.
+        places: Of what has come, counted from there.
+        words: A row for each: mix64, value64, bag64, xor32.
+        lost: For each, whether it will not come after all.
+    """
+
+    first: int
+    places: Any
+    words: Words
+    lost: Any
+
+
 class Backend(Protocol):
     """Digests tensors of one kind of device without ever waiting for it."""
 
@@ -80,10 +141,11 @@ class Backend(Protocol):
         """Start digesting, behind what the views' stream has been given so far; never waits, from any thread.
 
         Returns:
-            For each view its ticket, never given twice, or why it has none.
+            For each view its ticket, never given twice, or why it has none. For `Views` it may be a ``range``, whose tickets then come
+            as `Arrived`.
         """
 
-    def take(self) -> Sequence[Record]:
+    def take(self) -> Sequence[Record | Arrived]:
         """What has arrived since the last call, in any order, each ticket once; never waits. One caller at a time."""
 
     def wait(self, ticket: int, timeout_s: float) -> None:

@@ -16,10 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from opguard_core import builds
 from opguard_core.fingerprint.digest import Digests
 from opguard_core.fingerprint.dtypes import FLOAT8, ElementType, Widening
 from opguard_core.probe import cuda_kernels, ending, launch_recipe
+from opguard_core.probe.asking import Arrived, Layouts, Views
 from opguard_core.probe.cuda_kernels import NO_ELEMENTS, NO_VALUE64, REGIONS_SHIFT, STATISTICS
 from opguard_core.probe.kinds import Unreadable
 from opguard_core.probe.promise import LOST, Layout, Record, View
@@ -35,6 +38,15 @@ _TRIVIAL, _HAS_STATISTICS, _LOST = 1, 2, 4  # flags of a record
 _FLOAT8, _F64, _I64 = 10, 15, 16  # widenings that probe_api.h has beyond ``Widening``
 _FLOAT8_FORMATS = tuple(FLOAT8)
 _TAKE = 1 << 16
+_LONG = ("ticket", "occurrence", "mix64", "value64", "bag64", "xor64", "t_device_ns", "nan_count", "inf_count")
+_WORDS = slice(2, 6)  # mix64 to xor64, in words of 8 bytes
+_RECORD = np.dtype(  # ``og_record`` of probe_api.h
+    [
+        *((name, "<u8") for name in _LONG),
+        ("max_abs", "<f4"),
+        *((name, "<u4") for name in ("flags", "region", "is_captured")),
+    ]
+)
 _MASK32 = (1 << 32) - 1
 
 
@@ -121,7 +133,8 @@ class Launcher:
         self._opening = threading.RLock()
         self._nbytes: dict[int, int] = {}
         self._early: list[tuple[Any, ...]] = []  # delivered before `submit` had come back to note their sizes
-        self._submit, self._take = module.submit, module.take
+        self._ranges: dict[int, list[int]] = {}  # tickets of `Views`: by the first, their number and how many are still to come
+        self._submit, self._submit_views, self._take = module.submit, module.submit_views, module.take
 
     @property
     def api(self) -> Any:
@@ -144,11 +157,13 @@ class Launcher:
                 self._opened[key] = self._open(device, flags)
             return self._opened[key]
 
-    def submit(self, views: Sequence[View]) -> list[int | Unreadable]:
+    def submit(self, views: Sequence[View]) -> Sequence[int | Unreadable]:
         """As `Backend.submit`: one launch for up to 64 consecutive views of one device and stream.
 
         Cost: some microseconds, without the GIL for the launch itself; no allocation on the device, no wait for it.
         """
+        if isinstance(views, Views):
+            return self._submit_together(views)
         if len(views) == 1 and views[0].device in self._ready:
             return self._submit_one(views[0])
         answers: list[int | Unreadable] = []
@@ -162,18 +177,32 @@ class Launcher:
             start = end
         return answers
 
-    def take(self) -> list[Record]:
+    def take(self) -> list[Record | Arrived]:
         """As `Backend.take`; of a launch that is replayed with its CUDA graph only the first time."""
+        arrived, records = self._take_ranges(self._take_records())
         return [
-            Record(one.ticket, Unreadable(LOST) if one.digests is None else one.digests, one.t_device_ns or None)
-            for one in self.take_all()
-            if one.occurrence == 0 and one.region <= 1
+            *arrived,
+            *(
+                Record(one.ticket, Unreadable(LOST) if one.digests is None else one.digests, one.t_device_ns or None)
+                for one in self._read_all(records)
+                if one.occurrence == 0 and one.region <= 1
+            ),
         ]
 
     def take_all(self) -> list[Delivered]:
-        """Every record that has come since the last call: all replays, all regions; never waits. One caller at a time."""
-        rows, self._early = self._early, []
-        return [one for row in rows + self._take(_TAKE) if (one := self._read(row)) is not None]
+        """Every record that has come since the last call: all replays, all regions; never waits. One caller at a time.
+
+        Not for who submits `Views`, whose records `take` alone reads.
+        """
+        return self._read_all(self._take_records())
+
+    def read_from(self, take: Callable[[int], Sequence[tuple[Any, ...]]]) -> None:
+        """Take no records from the queue any more but those that its one reader, who has probes of its own, hands on.
+
+        Args:
+            take: Gives at most so many, each as a tuple of the fields of ``og_record``.
+        """
+        self._take = lambda most: np.array(list(take(most)), dtype=_RECORD).tobytes()
 
     def wait(self, ticket: int, timeout_s: float) -> None:
         """As `Backend.wait`."""
@@ -230,6 +259,23 @@ class Launcher:
             self._nbytes[ticket] = view.layout.nbytes
         return tickets
 
+    def _submit_together(self, views: Views) -> Sequence[int | Unreadable]:
+        """As `_submit_group`, without an object for each view: what is sent differs from time to time by its addresses alone."""
+        problem = self.open_device(views.device)
+        if problem is not None:
+            return [problem] * len(views)
+        layouts = views.layouts
+        if layouts.prepared is None:
+            layouts.prepared = _prepare_all(layouts)
+        if layouts.prepared is False or self._last_region:
+            return self.submit(list(views))
+        layouts.prepared[:, 0] = views.addresses
+        first = self._submit_views(views.device, views.stream, layouts.prepared, self.flags)
+        if not first:
+            return [Unreadable(self._module.last_error())] * len(views)
+        self._ranges[first] = [len(views)] * 2
+        return range(first, first + len(views))
+
     def _submit_one(self, view: View) -> list[int | Unreadable]:
         """The usual case, by the shortest way."""
         form = view.layout.prepared or _prepare(view.layout)
@@ -249,6 +295,40 @@ class Launcher:
             else:
                 answers.append(Unreadable(f"more than {MAX_DIMS} dimensions that cannot be joined"))
         return answers
+
+    def _take_records(self) -> Any:
+        rows, self._early = self._early, []
+        records = np.frombuffer(self._take(_TAKE), dtype=_RECORD)
+        return np.concatenate((np.array(rows, dtype=_RECORD), records)) if rows else records
+
+    def _take_ranges(self, records: Any) -> tuple[list[Record | Arrived], Any]:
+        """What came of `Views`, and the records of all else. Cost: some numpy calls for each range, whatever its length."""
+        if not self._ranges or not len(records):
+            return [], records
+        known = sorted(self._ranges.items())
+        firsts, numbers = np.array([(first, number) for first, (number, _) in known], dtype=np.int64).T
+        tickets = records["ticket"].astype(np.int64)
+        owners = np.searchsorted(firsts, tickets, "right") - 1
+        owners[tickets - firsts[owners] >= numbers[owners]] = -1
+        found = set(owners.tolist())
+        arrived: list[Record | Arrived] = []
+        for owner in sorted(found - {-1}):
+            first, state = known[owner]
+            mine = records if len(found) == 1 else records[owners == owner]
+            is_captured, again = mine["is_captured"] != 0, mine["occurrence"] != 0  # of a CUDA graph: they come with each replay
+            state[1] -= len(mine) - int(is_captured.sum())
+            if not state[1]:
+                self._ranges.pop(first)
+            mine = mine[~again] if again.any() else mine
+            if not len(mine):
+                continue
+            words = mine.view("<u8").reshape(len(mine), -1)[:, _WORDS].copy()
+            words[:, 3] = (words[:, 3] ^ (words[:, 3] >> np.uint64(32))) & np.uint64(_MASK32)
+            arrived.append(Arrived(first, mine["ticket"].astype(np.int64) - first, words, mine["flags"] & _LOST != 0))
+        return arrived, records[owners < 0] if -1 in found else records[:0]
+
+    def _read_all(self, records: Any) -> list[Delivered]:
+        return [one for row in records.tolist() if (one := self._read(row)) is not None]
 
     def _read(self, row: tuple[Any, ...]) -> Delivered | None:
         ticket, occurrence, mix64, value64, bag64, xor64, t_device_ns, nan_count, inf_count, max_abs, flags, region, is_captured = row
@@ -288,7 +368,8 @@ def load(path: Path) -> Any:
         ImportError: It cannot be imported.
     """
     module = builds.load_extension(launch_recipe.MODULE, path)
-    if module.VIEW_BYTES != ctypes.sizeof(_ViewForm) or module.KERNELS != cuda_kernels.KERNELS:
+    sizes = module.VIEW_BYTES, module.RECORD_BYTES
+    if sizes != (ctypes.sizeof(_ViewForm), _RECORD.itemsize) or module.KERNELS != cuda_kernels.KERNELS:
         raise OSError(f"{path} lays its views out differently from this version")
     return module
 
@@ -328,6 +409,12 @@ def _prepare(layout: Layout) -> bytes:
         form.sizes[place], form.strides[place] = length, step * element.item_bytes
     layout.prepared = bytes(form)
     return layout.prepared
+
+
+def _prepare_all(layouts: Layouts) -> Any:
+    """Views of layouts, a row of words each, of which the first is to be the address; False if one has too many dimensions."""
+    forms = [layout.prepared or _prepare(layout) for layout in layouts.each]
+    return np.frombuffer(bytearray(b"".join(forms)), dtype=np.uint64).reshape(len(forms), -1) if all(forms) else False
 
 
 def _widening(element: ElementType) -> int:

@@ -8,6 +8,7 @@ than in the tensors it declares.
 from __future__ import annotations
 
 import struct
+import weakref
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -49,6 +50,7 @@ _WRAPPERS = {
     "torch.distributed._tensor.api.DTensor": "_local_tensor",
     "torch._subclasses.functional_tensor.FunctionalTensor": "elem",
 }
+_wrapped_in: weakref.WeakKeyDictionary[type, str] = weakref.WeakKeyDictionary()
 _FAKE = "torch._subclasses.fake_tensor.FakeTensor"
 _ASYNC = "torch.distributed._functional_collectives.AsyncCollectiveTensor"
 _JAGGED = "torch.nested._internal.nested_tensor.NestedTensor"
@@ -91,6 +93,16 @@ def content(t: torch.Tensor, keys: frozenset[str]) -> Content:
     return Unreadable("an unknown kind of tensor: " + "+".join(sorted(keys)))
 
 
+def wrapped_in(cls: type) -> str:
+    """The attribute of a wrapper that holds the one tensor whose content is the wrapper's; "" for other classes."""
+    known = _wrapped_in.get(cls)
+    if known is None:
+        paths = [_class_path(one) for one in cls.__mro__]
+        known = "" if _FAKE in paths else next((_WRAPPERS[path] for path in paths if path in _WRAPPERS), "")
+        _wrapped_in[cls] = known
+    return known
+
+
 def _class_path(cls: type) -> str:
     """Module and name in ASCII: Python allows other letters in both."""
     return f"{cls.__module__}.{cls.__qualname__}".encode("ascii", "backslashreplace").decode("ascii")
@@ -100,9 +112,9 @@ def _subclass(t: torch.Tensor) -> Content:
     paths = [_class_path(cls) for cls in type(t).__mro__]
     if _FAKE in paths:
         return Unreadable("a fake tensor has no content")
-    for path in paths:
-        if path in _WRAPPERS:
-            return Same(getattr(t, _WRAPPERS[path]))
+    wrapped = wrapped_in(type(t))
+    if wrapped:
+        return Same(getattr(t, wrapped))
     if _ASYNC in paths:
         if not getattr(t, "completed", False):
             return Unreadable("an asynchronous collective that nobody waited for yet")

@@ -20,7 +20,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from opguard_core.fingerprint.digest import Digests
-from opguard_core.probe.asking import Backend, Layout, Record, View
+from opguard_core.probe.asking import Arrived, Backend, Layout, Record, View, Views
+from opguard_core.probe.gathered import Gathered
 from opguard_core.probe.kinds import Unreadable
 
 __all__ = [
@@ -150,6 +151,20 @@ class Derived(Promise):
                 part.lose(why)
 
 
+class _Place(Promise):
+    """Hands what comes for one tensor to those that were asked for with it."""
+
+    __slots__ = ("_gathered", "_place")
+
+    def __init__(self, gathered: Gathered, place: int) -> None:
+        super().__init__(None, 0, 0)
+        self._gathered, self._place = gathered, place
+
+    def keep(self, found: Digests | Unreadable, t_device_ns: int | None = None) -> None:
+        """As `Promise.keep`."""
+        self._gathered.keep(self._place, found)
+
+
 class Difference(Promise):
     """What a tensor became, if that is not what it was: `Unchanged` otherwise, and where what it was is not known.
 
@@ -204,6 +219,8 @@ class Deliveries:
         self.backend, self.reason = backend, reason
         self._waiting: dict[int, Promise] = {}
         self._early: dict[int, Record] = {}  # arrived before `ask` had its promise ready
+        self._ranges: dict[int, Gathered] = {}  # by the first of their tickets
+        self._early_ranges: dict[int, list[Arrived]] = {}
         self._lock = threading.RLock()
         self._taking = threading.Lock()
         self.num_asked = self.num_delivered = self.num_lost = 0
@@ -245,14 +262,49 @@ class Deliveries:
             if isinstance(ticket, Unreadable):
                 promise.keep(ticket)
                 continue
-            promise.ticket = ticket
-            with self._lock:
-                self.num_asked += 1
-                early = self._early.pop(ticket, None)
-                if early is None:
-                    self._waiting[ticket] = promise
-            if early is not None:
-                promise.keep(early.found, early.t_device_ns)
+            self._expect(ticket, promise)
+
+    def ask_together(self, views: Views) -> Gathered:
+        """Have tensors of one device and stream digested now, whatever `Together` gathers; what comes is kept in arrays.
+
+        Cost: one call of the backend; nothing for each tensor where it takes `Views` as they are.
+        """
+        global _any_made
+        _any_made = True
+        gathered = Gathered(len(views), LOST, self.wait)
+        tickets = self.backend.submit(views)
+        if not isinstance(tickets, range):
+            gathered.tickets = [0 if isinstance(ticket, Unreadable) else ticket for ticket in tickets]
+            for place, ticket in enumerate(tickets):
+                if isinstance(ticket, Unreadable):
+                    gathered.keep(place, ticket)
+                else:
+                    self._expect(ticket, _Place(gathered, place))
+            return gathered
+        gathered.tickets = tickets
+        with self._lock:
+            self.num_asked += len(tickets)
+            self._ranges[tickets.start] = gathered
+            early = self._early_ranges.pop(tickets.start, ())
+            for arrived in early:
+                self._arrive(gathered, arrived)
+        return gathered
+
+    def _expect(self, ticket: int, promise: Promise) -> None:
+        promise.ticket = ticket
+        with self._lock:
+            self.num_asked += 1
+            early = self._early.pop(ticket, None)
+            if early is None:
+                self._waiting[ticket] = promise
+        if early is not None:
+            promise.keep(early.found, early.t_device_ns)
+
+    def _arrive(self, gathered: Gathered, arrived: Arrived) -> None:
+        """With the lock held: some of a range."""
+        gathered.arrive(*arrived[1:])
+        if not gathered.undelivered:
+            self._ranges.pop(arrived.first, None)
 
     def collect(self) -> int:
         """Keep every promise whose digests have arrived; returns how many. Never waits; does nothing while another thread collects."""
@@ -263,10 +315,21 @@ class Deliveries:
         finally:
             self._taking.release()
 
-    def deliver(self, records: Iterable[Record]) -> int:
+    def deliver(self, records: Iterable[Record | Arrived]) -> int:
         """Keep the promises of these records; also for whoever else empties the backend's queue. Returns their number."""
         count = 0
         for record in records:
+            if isinstance(record, Arrived):
+                count += len(record.places)
+                with self._lock:
+                    self.num_delivered += len(record.places)
+                    self.num_lost += int(record.lost.sum())
+                    gathered = self._ranges.get(record.first)
+                    if gathered is None:
+                        self._early_ranges.setdefault(record.first, []).append(record)
+                    else:
+                        self._arrive(gathered, record)
+                continue
             count += 1
             with self._lock:
                 self.num_delivered += 1
@@ -281,7 +344,7 @@ class Deliveries:
     def wait(self, ticket: int, timeout_s: float) -> None:
         """Wait a while until a ticket has arrived, then collect."""
         with self._lock:
-            missing = ticket in self._waiting
+            missing = ticket in self._waiting or any(ticket in gathered.tickets for gathered in self._ranges.values())
         if not ticket:
             threading.Event().wait(min(timeout_s, _SOON_S))  # another thread is about to ask
         elif missing:
@@ -291,12 +354,12 @@ class Deliveries:
     @property
     def num_outstanding(self) -> int:
         """Promises not kept yet."""
-        return len(self._waiting)
+        return len(self._waiting) + sum(gathered.undelivered for gathered in list(self._ranges.values()))
 
     def forget(self) -> None:
         """In a forked child: nothing will come, and no lock is held by a thread that is gone."""
         self._lock, self._taking = threading.RLock(), threading.Lock()
-        self._waiting, self._early = {}, {}
+        self._waiting, self._early, self._ranges, self._early_ranges = {}, {}, {}, {}
 
     def report(self) -> dict[str, Any]:
         """What goes into the manifest."""

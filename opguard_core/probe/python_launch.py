@@ -26,6 +26,7 @@ _ENTRY_BYTES, _RING_BYTES, _SCRATCH_BYTES, _SITE_BYTES = 96, 64, 1024, 1024
 _NUM_STREAMS = 256
 _LOOK_S, _PRESSURE_S, _OPEN_S = 0.002, 0.02, 0.0001
 _RECORD = struct.Struct("<9QfIIIQ")
+_TAKEN = struct.Struct("<9QfIII")
 _FACTORS = np.array([(0xD6E8FEB86659FD93 + 2 * k) & ((1 << 64) - 1) for k in range(11)], dtype=np.uint64)
 _WEYL = np.uint64(0x9E3779B97F4A7C15)
 
@@ -113,12 +114,19 @@ class PythonLaunch:
             if now.value != place.context.value:
                 self._driver.cuCtxPopCurrent_v2(ctypes.byref(now))
 
-    def take(self, most: int) -> list[tuple[Any, ...]]:
+    def submit_views(self, device: int, stream: int, views: Any, flags: int) -> int:
+        """As the extension's: `submit` of ``og_view`` structures that lie one after another."""
+        raw = bytes(views)
+        forms = [raw[start : start + python_plan.VIEW_BYTES] for start in range(0, len(raw), python_plan.VIEW_BYTES)]
+        pairs = [(int.from_bytes(form[:8], "little"), bytes(8) + form[8:]) for form in forms]
+        return self.submit(device, stream, tuple(pairs), flags)
+
+    def take(self, most: int) -> bytes:
         """Finished records, in the extension's form."""
-        rows: list[tuple[Any, ...]] = []
+        rows: list[bytes] = []
         while self._results and len(rows) < most:
-            rows.append(self._results.popleft())
-        return rows
+            rows.append(_TAKEN.pack(*self._results.popleft()))
+        return b"".join(rows)
 
     def wait(self, ticket: int, timeout_ns: int) -> None:
         """Until the ticket has arrived or was given up, or so long."""

@@ -18,6 +18,7 @@ _BLOCKS_PER_SM, _DENSE_BLOCK_BYTES, _GATHER_BLOCK_BYTES = 4, 16384, 4096
 _DENSE, _GATHER = 0, 1
 _MASK64 = (1 << 64) - 1
 _VIEW = struct.Struct("<Qq4i2Q24q24q")
+VIEW_BYTES = _VIEW.size
 _HEADER = struct.Struct("<5Q6I")
 _SEGMENT = struct.Struct("<3Q2I4BH2B")
 _DIM, _FLIP = struct.Struct("<qQQ"), struct.Struct("<QQQ")

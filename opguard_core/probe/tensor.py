@@ -85,8 +85,7 @@ def _read(t: torch.Tensor) -> Known | Unreadable:
     keys = kind(t)
     if keys is _HOST:
         return _read_host(t)
-    dense = len(keys - _SIGNS) == 1 and t.layout == torch.strided and not t.is_quantized and not t.is_nested
-    if dense and t.device.type != "meta":
+    if _is_dense(t, keys):
         return _read_dense(t, keys)
     if "ZeroTensor" in keys and t.layout == torch.strided:
         return cpu.fingerprint(ctypes.addressof(_ZERO), _element(t.dtype).name, t.shape, (0,) * t.dim())
@@ -94,7 +93,7 @@ def _read(t: torch.Tensor) -> Known | Unreadable:
         return _read_content(t, kinds.content(t, keys))
 
 
-def _read_host(t: torch.Tensor, flip: tuple[int, int] = (0, 0)) -> Digests | Unreadable:
+def _reader_of(t: torch.Tensor, flip: tuple[int, int] = (0, 0)) -> cpu.Reader:
     shape, strides = t.shape, t.stride()
     key = (t.dtype, shape, strides, flip)
     reader = _readers.get(key)
@@ -102,6 +101,37 @@ def _read_host(t: torch.Tensor, flip: tuple[int, int] = (0, 0)) -> Digests | Unr
         if len(_readers) >= _MAX_READERS:
             _readers.clear()
         reader = _readers[key] = cpu.Reader(_element(t.dtype), tuple(shape), strides, flip)
+    return reader
+
+
+def _layout_of(t: torch.Tensor, flip: tuple[int, int] = (0, 0)) -> Layout:
+    shape, strides = t.shape, t.stride()
+    key = (t.dtype, shape, strides, flip)
+    layout = _layouts.get(key)
+    if layout is None:
+        if len(_layouts) >= _MAX_READERS:
+            _layouts.clear()
+        layout = _layouts[key] = Layout(_element(t.dtype), tuple(shape), strides, flip)
+    return layout
+
+
+def plan_of(t: torch.Tensor) -> cpu.Reader | Layout | None:
+    """How ``t`` is read wherever it lies, at once or later, if it is plain memory without signs to be flipped; None if not."""
+    keys = kind(t)
+    if keys is _HOST:
+        return _reader_of(t)
+    if keys & _SIGNS or not _is_dense(t, keys) or backends.deliveries_for(t.device.type) is None:
+        return None
+    return _layout_of(t)
+
+
+def _is_dense(t: torch.Tensor, keys: frozenset[str]) -> bool:
+    is_strided = len(keys - _SIGNS) == 1 and t.layout == torch.strided and not t.is_quantized and not t.is_nested
+    return is_strided and t.device.type != "meta"
+
+
+def _read_host(t: torch.Tensor, flip: tuple[int, int] = (0, 0)) -> Digests | Unreadable:
+    reader = _reader_of(t, flip)
     extent = reader.extent_bytes
     if not extent:
         return reader.read(0)
@@ -137,13 +167,7 @@ def _read_dense(t: torch.Tensor, keys: frozenset[str]) -> Known | Unreadable:
 
 
 def _read_later(t: torch.Tensor, flip: tuple[int, int], later: Deliveries) -> Known | Unreadable:
-    shape, strides = t.shape, t.stride()
-    key = (t.dtype, shape, strides, flip)
-    layout = _layouts.get(key)
-    if layout is None:
-        if len(_layouts) >= _MAX_READERS:
-            _layouts.clear()
-        layout = _layouts[key] = Layout(_element(t.dtype), tuple(shape), strides, flip)
+    layout = _layout_of(t, flip)
     if not layout.numel:
         return torch_twin.finished((0,) * 5, 0, layout.element)
     if t.storage_offset() * t.itemsize + layout.extent_bytes > t.untyped_storage().nbytes():

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from opguard_core.probe import backends, cuda, tensor
-from opguard_core.probe.promise import Record, View
+from opguard_core.probe.asking import Arrived, Record, View, Views
 from tests.support.fake_cuda import FakeCuda
 
 
@@ -46,11 +46,12 @@ class OnHost:
 
     def submit(self, views: Sequence[View]) -> Any:
         """As `Backend.submit`; the kernels have run when it returns, since the host's memory does not wait for them."""
-        tickets = self.launcher.submit([view._replace(device=0, stream=self.stream) for view in views])
+        there = views.moved(0, self.stream) if isinstance(views, Views) else [view._replace(device=0, stream=self.stream) for view in views]
+        tickets = self.launcher.submit(there)
         self.fake.finish(self.stream)
         return tickets
 
-    def take(self) -> list[Record]:
+    def take(self) -> list[Record | Arrived]:
         """As `Backend.take`."""
         return self.launcher.take()
 

@@ -9,7 +9,7 @@ from opguard_core.fingerprint import cpu, native, numpy_twin
 from opguard_core.fingerprint.composite import combine
 from opguard_core.fingerprint.digest import Digests
 from opguard_core.fingerprint.dtypes import ELEMENT_TYPES
-from tests.support.twins import chunked, compiled, native_or_skip, oracle, random_codes
+from tests.support.twins import chunked, compiled, native_or_skip, oracle, random_codes, strides_of
 
 FLOAT32 = ELEMENT_TYPES["float32"]
 
@@ -52,6 +52,30 @@ def test_short_calls_keep_the_gil_and_long_ones_release_it():
     loaded = native_or_skip()
     assert cpu.Reader(FLOAT32, (cpu.RELEASE_GIL_BYTES // 4 - 1,), (1,))._call is loaded.holding
     assert cpu.Reader(FLOAT32, (cpu.RELEASE_GIL_BYTES // 4,), (1,))._call is loaded.releasing
+
+
+@pytest.mark.parametrize("compiler", [True, False])
+def test_arrays_read_together_have_the_digests_they_have_by_themselves(monkeypatch, compiler):
+    if not compiler:
+        monkeypatch.setattr(cpu, "_loaded", native.NoNative("for this test"))
+    rng = np.random.default_rng(2)
+    for number in (1, 2, 30):
+        arrays = [random_codes(rng, (k % 7 + 1, 5 + k), dtype) for k, dtype in zip(range(number), [*ELEMENT_TYPES] * 2, strict=False)]
+        names = [dtype for _, dtype in zip(range(number), [*ELEMENT_TYPES] * 2, strict=False)]
+        singles = [cpu.Reader(ELEMENT_TYPES[name], one.T.shape, strides_of(one.T)) for one, name in zip(arrays, names, strict=True)]
+        addresses = [one.ctypes.data for one in arrays]
+        expected = [list(reader.read(address)[:4]) for reader, address in zip(singles, addresses, strict=True)]
+        together = cpu.Readers(singles)
+        for _ in range(2):
+            assert together.read(addresses).tolist() == expected
+            assert together.read(np.array(addresses, dtype=np.uint64)).tolist() == expected
+
+
+def test_arrays_read_together_release_the_gil_if_all_of_them_are_long():
+    loaded = native_or_skip()
+    short = cpu.Reader(FLOAT32, (cpu.RELEASE_GIL_BYTES // 8,), (1,))
+    assert cpu.Readers([short])._call is loaded.holding_many
+    assert cpu.Readers([short] * 2)._call is loaded.releasing_many
 
 
 def test_the_cache_of_shapes_is_bounded(monkeypatch):
