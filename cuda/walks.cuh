@@ -140,7 +140,7 @@ template <int DIGESTS, bool STATISTICS, int HOW, int AT_ONCE, bool ALIGNED> OG_D
 
 template <int DIGESTS, bool STATISTICS, int HOW, int AT_ONCE> OG_DEVICE void dense_of(Sums &s, const Work &work, u64 count) {
     if (work.data & 15)
-        dense_vectors<DIGESTS, STATISTICS, HOW, (AT_ONCE + 1) / 2, false>(s, work, count);
+        dense_vectors<DIGESTS, STATISTICS, HOW, AT_ONCE, false>(s, work, count);
     else
         dense_vectors<DIGESTS, STATISTICS, HOW, AT_ONCE, true>(s, work, count);
 }
