@@ -40,7 +40,7 @@ class Launches:
         self._outside, self._generated, self._guard, self._native = outside, generated, guard, native
         self._orders: dict[tuple[str, int, int], _Order] = {}
         self._in_cpp: list[Any] = []
-        self._num_seen = 0
+        self._num_seen = self._num_python = 0
 
     @property
     def num_seen(self) -> int:
@@ -50,7 +50,12 @@ class Launches:
     @property
     def num_python(self) -> int:
         """Launches that C++ has left to Python."""
-        return sum(one.num_python for one in self._in_cpp)
+        return self._num_python + sum(one.num_python for one in self._in_cpp)
+
+    def let_go(self) -> None:
+        """The module is unbound: hold none of its kernels any more."""
+        self._num_seen, self._num_python = self.num_seen, self.num_python
+        self._in_cpp.clear()
 
     def around(self, kernel: Kernel, value: Any) -> Any:
         """What stands in the module for a kernel."""

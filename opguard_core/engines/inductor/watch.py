@@ -95,6 +95,7 @@ class Watch:
             for names, before in bound.before:
                 names.update(before)
             bound.before.clear()
+            bound.launches.let_go()
 
     def region_here(self) -> str:
         """Name of the region that the calling thread compiles, "" for none."""

@@ -108,7 +108,7 @@ def observed(program, folder, monkeypatch, in_cpp, mode, steps=None):
 
 
 CASES = [(program, mode, None) for mode in ("full", "verify") for program in PROGRAMS]
-CASES += [(training, "full", (1, 2)), (in_place, "verify", (1, 2)), (failing, "full", (1, 2))]
+CASES += [(training, "full", (2, 3)), (training, "full", (1, 2)), (in_place, "verify", (1, 2)), (failing, "full", (1, 2))]
 CASES += [pytest.param(program, "trusted", None, marks=pytest.mark.full) for program in PROGRAMS]
 
 
