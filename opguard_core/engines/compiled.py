@@ -23,6 +23,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from opguard_core.engines.imports import WhenImported
+from opguard_core.engines.inductor.native_launches import NativeLaunches
 from opguard_core.engines.inductor.probe_pass import ProbePass
 from opguard_core.engines.inductor.regions import Regions
 from opguard_core.engines.inductor.replays import UNSEEN, Replays
@@ -74,7 +75,7 @@ class CompiledRegions:
         self._context, self._coverage = context, context.coverage
         self.level, self._why, self._native = level, why, native
         self.regions = Regions()
-        self._watch = Watch(context, outside, self.regions)
+        self._watch = Watch(context, outside, self.regions, None if native is None else _launches_of(context, native))
         self._prior: Any = None
         self._num_declared = 0
         self._graphs_before: int | None = None  # where operators are looked at
@@ -205,6 +206,15 @@ class CompiledRegions:
             launches["graphs"] = {"replays": replays, "unseen": UNSEEN}
         probes = {"probes": self.regions.num_probes, "artefact": _ALTERED} if self._probes is not None else {}
         return {"active": self.level != COMPILED_EAGER, "level": self.level, "why": self._why, **probes, **launches}
+
+
+def _launches_of(context: Any, module: Any) -> NativeLaunches:
+    """What observes launches in C++, for the engine that observes operators there."""
+
+    def wants(operator: str) -> bool:
+        return context.closeup is not None and bool(context.closeup.wants(operator))
+
+    return NativeLaunches(module, context.observer, wants)
 
 
 def _compiled_graphs() -> int:

@@ -29,6 +29,7 @@ from opguard_core.engines.randomness import Generators
 from opguard_core.engines.rank import RankContext
 from opguard_core.engines.shims import in_place_of
 from opguard_core.engines.streams import Streams
+from opguard_core.engines.tables import UNINITIALISED_RESULTS
 from opguard_core.engines.twin import hand_over, launch_cuda
 from opguard_core.fingerprint import cpu
 from opguard_core.fingerprint import native as twin
@@ -228,6 +229,7 @@ class NativeEngine:
                 "progress": context.progress,
                 "lanes": context.lanes,
                 "verify": context.verify,
+                "unwritten": sorted(UNINITIALISED_RESULTS),
                 "engine": self,
             }
         )

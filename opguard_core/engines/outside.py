@@ -33,6 +33,7 @@ from opguard_core.engines.outside_lane import is_fake, lane_of
 from opguard_core.engines.outside_rows import Habits, Open, Tensors, left_by, look
 from opguard_core.engines.phases import phase_of
 from opguard_core.engines.quiet import quiet
+from opguard_core.engines.stated import left_as_stated
 from opguard_core.engines.tables import UNINITIALISED_RESULTS
 from opguard_core.ids import Kind, Phase
 from opguard_core.intercept.shim import TOKENS
@@ -74,7 +75,8 @@ class OutsideCalls:
         self.context = context
         self.addresses = Addresses(context.storages)
         self.binaries = Binaries()
-        self._here = _Here()
+        loaded = getattr(context, "loaded", None)
+        self._here: Any = _Here() if loaded is None else loaded.module.Here()  # C++ asks it, too
         self._tokens = itertools.count(TOKENS)
         self._in_flight: dict[int, str] = {}
         self._habits: dict[str, Habits] = {}
@@ -108,7 +110,7 @@ class OutsideCalls:
         if lane is not None and not self._stopped:
             lane.muted = False
 
-    def before(self, operator: str, tensors: Tensors, args_text: str, frame: FrameType | None) -> Open | None:
+    def before(self, operator: str, tensors: Tensors, args_text: str, frame: FrameType | None, *, stated: bool = False) -> Open | None:
         """Observe what a call is about to read.
 
         Args:
@@ -117,6 +119,7 @@ class OutsideCalls:
                 they are views of (`extensions.tensors_in`).
             args_text: Canonical text of its other arguments (`extensions.arguments_text`); grid and constants of a kernel belong here.
             frame: Innermost frame of the program; frames of ours are left out anyway.
+            stated: What it makes and changes is known and will all be said to `after`: each such tensor is told, whatever was there before.
 
         Returns:
             To be handed to `after` or `raised`, exactly once, on the same thread; None: nothing is to be done afterwards.
@@ -129,6 +132,7 @@ class OutsideCalls:
         if any(is_fake(tensor) for _, tensor in given):
             return None  # nothing is computed: a graph is traced
         call = Open(operator, lane_of(context), args_text, given)
+        call.stated = stated
         call.recorded = context.progress.recording
         if call.recorded:
             call.token = call.seq = next(self._tokens)
@@ -214,7 +218,10 @@ class OutsideCalls:
                 if call.closeup is not None:
                     context.closeup.returned(call, lambda: call.left(results), later=False)
                 with context.probes.together():
-                    left_by(context, call, results, written, self._habits.setdefault(call.operator, Habits()))
+                    if call.stated and error is None:
+                        left_as_stated(context, call, results, written or ())
+                    else:
+                        left_by(context, call, results, written, self._habits.setdefault(call.operator, Habits()))
                 if call.touches_gradient:
                     for tensor in call.made:
                         context.mark_gradient(tensor)
@@ -317,11 +324,16 @@ class OutsideCalls:
     def stop(self) -> None:
         """Calls pass by from now on; those that still run are gaps."""
         self._stopped = True
+        observer = getattr(self.context, "observer", None)
+        if observer is not None:
+            observer.outside_stopped = True
         self.tell_boundaries(None, None)
         for operator in list(self._in_flight.values()):
             self.context.coverage.gap("still-running-operator", operator, touches_state=True, seq=self.context.outbox.next_seq)
 
     def report(self) -> dict[str, Any]:
         """What the manifest's ``engines.outside`` says: events, and calls that the operators inside explain; empty without any."""
-        counts = {"events": self._num_events, "composite": self._num_composite}
+        observer = getattr(self.context, "observer", None)
+        num_launches = 0 if observer is None else observer.num_launches  # of generated kernels, that C++ has observed
+        counts = {"events": self._num_events + num_launches, "composite": self._num_composite}
         return {"active": True, **counts} if any(counts.values()) else {}

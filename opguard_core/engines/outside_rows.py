@@ -40,6 +40,7 @@ class Open:
         seq: Number of its event; the token until it has one.
         closeup: Place and occurrence, if this run looks at it more closely.
         tells: It returned numbers to Python.
+        stated: What it makes and changes is all told, see `OutsideCalls.before`.
         token: What the launch shim has in flight.
         outer: What it had before.
         tick: Moment of the call, see `Storages.tick`.
@@ -64,6 +65,7 @@ class Open:
         "rng_stream",
         "rows",
         "seq",
+        "stated",
         "tells",
         "tensors",
         "tick",
@@ -84,7 +86,7 @@ class Open:
         self.outer: int | None = None
         self.node: int | None = None
         self.token = self.tick = self.num_events = 0
-        self.recorded = self.touches_gradient = self.tells = False
+        self.recorded = self.stated = self.touches_gradient = self.tells = False
 
     # As `closeup` and `keeper` know a call of the dispatch engine.
 

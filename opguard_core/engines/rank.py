@@ -29,6 +29,7 @@ from opguard_core.ids import SENTINEL, Direction, Status
 from opguard_core.probe import backends
 from opguard_core.probe.promise import Difference, Promise
 from opguard_core.probe.tensor import fingerprint
+from opguard_core.trace.schema import SlotRow
 
 _current_node = torch._C._current_autograd_node
 
@@ -193,16 +194,21 @@ class RankContext:
                 row = before.get(path)
                 if row is None or row.storage in written or not (foreign or row.name):
                     continue
-                digests = fingerprint(tensor)
-                if isinstance(digests, Promise) and is_plain(tensor):
-                    # Nobody waits for the device: the slot is there if the two turn out to differ.
-                    difference = Difference(row.mix64, digests)
-                    self.probes.perhaps_mutated(call.slots, call.entry.seq, "mut." + path.partition(".")[2], tensor, difference)
-                    continue
-                if not isinstance(digests, Digests) or digests.mix64 == row.mix64:
-                    continue
-                self.coverage.count("undeclared_writes")
-                self.probes.mutated(call.slots, call.entry.seq, "mut." + path.partition(".")[2], tensor, declared=False)
+                self.look_again(call.slots, call.entry.seq, row, path, tensor)
+
+    def look_again(self, slots: list[SlotRow], seq: int, row: SlotRow, path: str, tensor: torch.Tensor) -> bool:
+        """Add the slot of an input that ought to be unchanged, if it is not what its row says; whether there is one, or may be."""
+        written = "mut." + path.partition(".")[2]
+        digests = fingerprint(tensor)
+        if isinstance(digests, Promise) and is_plain(tensor):
+            # Nobody waits for the device: the slot is there if the two turn out to differ.
+            self.probes.perhaps_mutated(slots, seq, written, tensor, Difference(row.mix64, digests))
+            return True
+        if not isinstance(digests, Digests) or digests.mix64 == row.mix64:
+            return False
+        self.coverage.count("undeclared_writes")
+        self.probes.mutated(slots, seq, written, tensor, declared=False)
+        return True
 
     def poll(self) -> None:
         """Report storages found freed. Cost: about 0.1 us a living storage."""

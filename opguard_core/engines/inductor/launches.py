@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,6 +18,9 @@ from opguard_core.engines.canonical import argument_text
 from opguard_core.engines.guard import Guard
 from opguard_core.engines.inductor.generated import TRITON, Generated, Kernel, Parameter
 from opguard_core.engines.outside import OutsideCalls
+
+if TYPE_CHECKING:
+    from opguard_core.engines.inductor.native_launches import NativeLaunches
 
 PREFIX = "inductor."
 _Tensor = torch.Tensor
@@ -29,12 +33,51 @@ class Launches:
         outside: Where they become events.
         generated: What the module's text says.
         guard: Counts what goes wrong with us.
+        native: What observes launches in C++, as far as they are of the common kind; None: Python observes them all.
     """
 
-    def __init__(self, outside: OutsideCalls, generated: Generated, guard: Guard) -> None:
-        self._outside, self._generated, self._guard = outside, generated, guard
+    def __init__(self, outside: OutsideCalls, generated: Generated, guard: Guard, native: NativeLaunches | None = None) -> None:
+        self._outside, self._generated, self._guard, self._native = outside, generated, guard, native
         self._orders: dict[tuple[str, int, int], _Order] = {}
-        self.num_seen = 0
+        self._in_cpp: list[Any] = []
+        self._num_seen = self._num_python = 0
+
+    @property
+    def num_seen(self) -> int:
+        """Launches that were observed."""
+        return self._num_seen + sum(one.num_seen for one in self._in_cpp)
+
+    @property
+    def num_python(self) -> int:
+        """Launches that C++ has left to Python."""
+        return self._num_python + sum(one.num_python for one in self._in_cpp)
+
+    def let_go(self) -> None:
+        """The module is unbound: hold none of its kernels any more."""
+        self._num_seen, self._num_python = self.num_seen, self.num_python
+        self._in_cpp.clear()
+
+    def around(self, kernel: Kernel, value: Any) -> Any:
+        """What stands in the module for a kernel."""
+        launch = (TritonLaunch if kernel.kind == TRITON else CppLaunch)(self, kernel, value)
+        if self._native is None:
+            return launch
+        in_cpp = self._native.around(kernel, value, launch, partial(self.order, kernel))
+        if in_cpp is None:
+            return launch
+        self._in_cpp.append(in_cpp)
+        if isinstance(launch, CppLaunch):
+            return in_cpp
+        launch.run = in_cpp  # type: ignore[method-assign]
+        return launch
+
+    def allocation(self, allocate: Callable[..., Any], made: Callable[[torch.Tensor], None]) -> Any:
+        """What stands in the module for what hands memory out."""
+        return Allocation(allocate, made) if self._native is None else self._native.allocation(allocate, made)
+
+    def is_around(self, value: object) -> bool:
+        """Whether this stands for something of the module already."""
+        return isinstance(value, CppLaunch | TritonLaunch | Allocation) or (self._native is not None and self._native.is_ours(value))
 
     def launch(self, kernel: Kernel, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
         """Do what the module asked for, observed.
@@ -51,23 +94,22 @@ class Launches:
         except Exception as error:  # noqa: BLE001  the step guard
             self._guard.caught(f"launch of {kernel.name}", error)
             return call(*args, **kwargs)
-        self.num_seen += 1
-        opened = outside.before(PREFIX + kernel.name, reads, text, frame)
+        self._num_seen += 1
+        opened = outside.before(PREFIX + kernel.name, reads, text, frame, stated=order.changed is not None)
         # Some launchers ask a tensor for its address in Python, which would pass for the program's own wish to write there; a first
         # launch may try several variants, with operators of torch around them, as often as time allows.
         outside.know_addresses(1)
         lane = outside.mute() if kernel.kind == TRITON else None
-        problem: BaseException | None = None
         try:
             returned = call(*args, **kwargs)
         except BaseException as error:
-            problem = error
-            raise
-        finally:
             outside.unmute(lane)
             outside.know_addresses(-1)
-            if problem is not None:
-                outside.raised(opened, problem)
+            outside.raised(opened, error)
+            _leave_out_this_frame(error)
+            raise
+        outside.unmute(lane)
+        outside.know_addresses(-1)
         if opened is not None:
             results = [(path, args[index]) for path, index in order.results]
             changed = None if order.changed is None else [(path, args[index]) for path, index in order.changed]
@@ -80,7 +122,7 @@ class Launches:
         if not outside.watches():
             return call(args)
         tensors = [(f"in.{index}", value) for index, value in enumerate(args) if isinstance(value, _Tensor)]
-        self.num_seen += 1
+        self._num_seen += 1
         opened = outside.before(PREFIX + name, tensors, "", frame)
         try:
             returned = call(args)
@@ -89,6 +131,14 @@ class Launches:
             raise
         outside.after(opened, [(f"out.{index}", value) for index, value in enumerate(returned) if isinstance(value, _Tensor)])
         return returned
+
+    def order(self, kernel: Kernel, args: tuple[Any, ...]) -> tuple[list[tuple[str, int]], ...]:
+        """What the launch of the calling frame does, for C++: (path, position) of what is read, made and changed, and of what is no tensor.
+
+        What is changed is None where the module's text does not tell.
+        """
+        order = self._order(kernel, args, sys._getframe(1).f_lineno)
+        return order.reads, order.results, order.changed, order.others  # type: ignore[return-value]
 
     def _order(self, kernel: Kernel, args: tuple[Any, ...], line: int) -> _Order:
         """What a launch does with its arguments; which of them are tensors is the same each time."""
@@ -130,6 +180,11 @@ class _Order:
 _UNKNOWN = Parameter("", None, None)
 
 
+def _leave_out_this_frame(error: BaseException) -> None:
+    """Take the frame that has caught an error out of its traceback; a bare ``raise`` does not add it again."""
+    error.__traceback__ = None if error.__traceback__ is None else error.__traceback__.tb_next
+
+
 class CppLaunch:
     """A kernel that is called as it is."""
 
@@ -140,7 +195,11 @@ class CppLaunch:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The launch."""
-        return self._launches.launch(self._kernel, self._function, args, kwargs, sys._getframe(1))
+        try:
+            return self._launches.launch(self._kernel, self._function, args, kwargs, sys._getframe(1))
+        except BaseException as error:
+            _leave_out_this_frame(error)
+            raise
 
 
 class TritonLaunch:
@@ -151,7 +210,11 @@ class TritonLaunch:
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """The launch. ``stream`` and the like say where, not what."""
-        return self._launches.launch(self._kernel, self._tuner.run, args, kwargs, sys._getframe(1))
+        try:
+            return self._launches.launch(self._kernel, self._tuner.run, args, kwargs, sys._getframe(1))
+        except BaseException as error:
+            _leave_out_this_frame(error)
+            raise
 
     def __getattr__(self, name: str) -> Any:
         """Whatever else the module or torch asks of it."""

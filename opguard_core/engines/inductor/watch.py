@@ -21,8 +21,9 @@ import torch
 
 from opguard_core.engines.imports import WhenImported
 from opguard_core.engines.inductor import origins
-from opguard_core.engines.inductor.generated import TRITON, Generated, is_in_cpp, read
-from opguard_core.engines.inductor.launches import Allocation, CppLaunch, Launches, RegionCall, TritonLaunch
+from opguard_core.engines.inductor.generated import Generated, is_in_cpp, read
+from opguard_core.engines.inductor.launches import Launches, RegionCall
+from opguard_core.engines.inductor.native_launches import NativeLaunches
 from opguard_core.engines.inductor.origins import Line, Node, Origins, Traced
 from opguard_core.engines.inductor.regions import Part, Region, Regions, digest_of_graph
 from opguard_core.engines.outside import OutsideCalls
@@ -64,10 +65,11 @@ class Watch:
         context: The rank's shared bookkeeping.
         outside: Where launches become events.
         regions: Gathers what is compiled.
+        native: What observes launches in C++, if the native engine observes this rank.
     """
 
-    def __init__(self, context: RankContext, outside: OutsideCalls, regions: Regions) -> None:
-        self._context, self._outside, self._regions = context, outside, regions
+    def __init__(self, context: RankContext, outside: OutsideCalls, regions: Regions, native: NativeLaunches | None = None) -> None:
+        self._context, self._outside, self._regions, self._native = context, outside, regions, native
         self._here = _Here()
         self._patches: list[Patch] = []
         self._imports: list[WhenImported] = []
@@ -93,6 +95,7 @@ class Watch:
             for names, before in bound.before:
                 names.update(before)
             bound.before.clear()
+            bound.launches.let_go()
 
     def region_here(self) -> str:
         """Name of the region that the calling thread compiles, "" for none."""
@@ -189,7 +192,7 @@ class Watch:
             else:
                 nodes = origins.kept(text)
             generated = read(text)
-            launches = Launches(self._outside, generated, self._context.guard)
+            launches = Launches(self._outside, generated, self._context.guard, self._native)
             part = self._regions.loaded(region, generated, launches, text, why_late)
             bound = self._bound[path] = _Bound(generated, nodes, launches, part)
             if generated.others and not why_late:
@@ -206,12 +209,11 @@ class Watch:
             replaced["call"] = RegionCall(bound.launches, names["call"], f"cpp_wrapper_{bound.part.part}")
         for kernel in bound.generated.kernels.values():
             value = names.get(kernel.name)
-            if value is None or isinstance(value, CppLaunch | TritonLaunch):
-                continue
-            replaced[kernel.name] = (TritonLaunch if kernel.kind == TRITON else CppLaunch)(bound.launches, kernel, value)
+            if value is not None and not bound.launches.is_around(value):
+                replaced[kernel.name] = bound.launches.around(kernel, value)
         for name, value in names.items():
-            if name.startswith(_ALLOCATION) and callable(value) and not isinstance(value, Allocation):
-                replaced[name] = Allocation(value, self._unwritten)
+            if name.startswith(_ALLOCATION) and callable(value) and not bound.launches.is_around(value):
+                replaced[name] = bound.launches.allocation(value, self._unwritten)
         if replaced:
             bound.before.append((names, {name: names[name] for name in replaced}))
             names.update(replaced)

@@ -201,6 +201,25 @@ inline void write_argument(std::string& text, const PlainArgument& argument, con
   }
 }
 
+// canonical.argument_text of a Python number or None; `ask` writes what is neither: "name=text". With the GIL.
+template <class Ask>
+void write_python_argument(std::string& text, const std::string& name, PyObject* value, Ask&& ask) {
+  const bool is_whole = PyLong_CheckExact(value) != 0 && name.find("dtype") == std::string::npos;
+  int overflows = 0;
+  const int64_t number = is_whole ? PyLong_AsLongLongAndOverflow(value, &overflows) : 0;
+  const bool is_float = PyFloat_CheckExact(value) != 0;
+  if ((!is_whole || overflows != 0) && !is_float && value != Py_None && PyBool_Check(value) == 0) {
+    text += ask();
+    return;
+  }
+  text += name;
+  text += '=';
+  write_canonical(text, value == Py_None          ? c10::IValue()
+                        : PyBool_Check(value) != 0 ? c10::IValue(value == Py_True)
+                        : is_float                 ? c10::IValue(PyFloat_AS_DOUBLE(value))
+                                                   : c10::IValue(number));
+}
+
 // A value as a dispatch mode gets it (torch/csrc/autograd/python_variable.cpp, parseIValuesToPyArgsKwargs). With the GIL.
 pybind11::object to_python(const c10::IValue& value, Writing writing);
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "observer.h"
+#include "standing.h"
 
 namespace opguard {
 
@@ -23,6 +24,7 @@ inline Observer::Observer(const pybind11::dict& parts)
       lanes_(parts["lanes"].cast<Lanes*>()),
       verify_(parts["verify"].cast<bool>()) {
   namespace py = pybind11;
+  for (const py::handle name : parts["unwritten"]) unwritten_.insert(utf8(name));
   generators_ = std::make_unique<Generators>(
       *texts_, [this](const at::Tensor& state) { return mix64_of_bytes(fingerprints_->twin(), state); },
       [this](const at::Generator& generator) {
@@ -121,7 +123,7 @@ inline void Observer::call_event(const OperatorPlan& plan, const c10::OperatorHa
     } catch (...) {
       call.failed = caught("forget " + plan.operator_text, static_cast<int64_t>(call.entry->seq));
     }
-    finish(lane, call);
+    finish_operator(lane, call);
     throw;
   }
   if (dead.load(std::memory_order_relaxed)) return;
@@ -137,7 +139,7 @@ inline void Observer::call_event(const OperatorPlan& plan, const c10::OperatorHa
       call.failed = caught("forget " + plan.operator_text, static_cast<int64_t>(call.entry->seq));
     }
   }
-  finish(lane, call);
+  finish_operator(lane, call);
 }
 
 inline void Observer::keep_written(const OperatorPlan& plan, Values values, c10::SmallVectorImpl<Given>& kept) const {
@@ -167,32 +169,8 @@ inline void Observer::look(Call& call, Lane& lane, const c10::FunctionSchema& sc
   EventRow& event = call.event;
   const int64_t seq = static_cast<int64_t>(call.entry->seq);
   const int64_t now = now_ns();
-  bool new_place = false;
-  const Stack& stack = places_->here(&new_place);
-  if (new_place) entries_.count("new-place", progress_->window());
   const bool grad_enabled = c10::GradMode::is_enabled();
-  const int64_t graph_task = torch::autograd::get_current_graph_task_id();
-  const bool in_graph_task = graph_task != -1;
-  event.stack = stack.stack;
-  event.user_frame = stack.user_frame;
-  event.library_frame = stack.library_frame;
-  if (in_graph_task && stack.user_frame < 0) {
-    if (const auto called = lane.backwards.place(graph_task)) {  // Stack.called_from
-      event.user_frame = called->user_frame;
-      if (stack.stack < 0) {
-        event.stack = called->stack;
-        event.library_frame = called->library_frame;
-      }
-    }
-  }
-  Phase phase = phase_of(stack.situation, lane, grad_enabled, in_graph_task);
-  if (in_graph_task && phase == Phase::backward) {
-    if (const auto node = torch::autograd::get_current_node()) {
-      const std::string name = node->name();
-      event.node = texts_->node.of(name);
-      if (const auto made = lanes_->forward_seq(lane, static_cast<int64_t>(node->sequence_nr()), name)) event.forward_seq = *made;
-    }
-  }
+  Phase phase = stand(event, lane, grad_enabled);
   const int64_t counter = static_cast<int64_t>(at::sequence_number::peek());
   if (counter != lane.last_node) {
     lane.last_node = counter;
@@ -237,13 +215,7 @@ inline void Observer::look(Call& call, Lane& lane, const c10::FunctionSchema& sc
     }
   }
   probes_->launch(call.slots);
-  event.t_host_ns = now;
-  event.collective_clock = static_cast<uint64_t>(progress_->collectives());
-  const int64_t window = progress_->window();
-  event.window = static_cast<uint32_t>(window);
-  event.microbatch = static_cast<uint32_t>(lane.microbatch(window));
-  event.module = lane.path().in(texts_->module);
-  event.grad_enabled = grad_enabled;
+  count_on(event, lane, now);
   call.looked = true;
 }
 
@@ -291,41 +263,9 @@ inline void Observer::call_book(const OperatorPlan& plan, const c10::OperatorHan
   }
 }
 
-// Emit the event of a call; never throws, and never leaves the events behind it waiting.
-inline void Observer::finish(Lane& lane, Call& call) noexcept {
-  try {
-    emit(lane, call);
-  } catch (...) {
-    const std::string text = caught("event of " + call.plan.operator_text, static_cast<int64_t>(call.entry->seq));
-    try {
-      outbox_->lose(call.entry, Loss::encode, text);
-    } catch (...) {
-      num_uncounted_.fetch_add(1);
-    }
-  }
-}
-
-inline void Observer::emit(Lane& lane, Call& call) {
-  EventRow& event = call.event;
-  const bool failed = !call.failed.empty();
-  if (!call.looked) {
-    const int64_t window = progress_->window();
-    event.t_host_ns = now_ns();
-    event.collective_clock = static_cast<uint64_t>(progress_->collectives());
-    event.window = static_cast<uint32_t>(window);
-    event.microbatch = static_cast<uint32_t>(lane.microbatch(window));
-    event.module = lane.path().in(texts_->module);
-    event.node = EMPTY_TEXT;
-    event.forward_seq = NO_NUMBER;
-  }
-  event.kind = failed ? kinds::GAP : call.plan.kind;
-  event.thread = lane.role().in(texts_->thread);
-  event.thread_index = static_cast<uint32_t>(lane.index() < 0 ? lanes_->number(lane) : lane.index());
-  event.set_args(*texts_, failed ? std::move(call.failed) : std::move(call.args_text));
-  event.stream = streams_->of(call.slots.rows);
+inline void Observer::finish_operator(Lane& lane, Call& call) noexcept {
+  finish(lane, call, call.plan.operator_text, call.plan.kind);
   num_events_.fetch_add(1, std::memory_order_relaxed);
-  if (failed) call.slots.rows.clear();
-  outbox_->close(call.entry, std::move(event), std::move(call.slots.rows));
   emitted();
 }
 
@@ -344,14 +284,8 @@ inline bool Observer::mark(const std::string& operator_, std::string args, const
     event.phase = texts_->phase.of(phase);
   }
   const EntryRef entry = outbox_->open(texts_->operator_.of("opguard.unfinished"));
-  const int64_t window = progress_->window();
-  event.t_host_ns = now_ns();
-  event.thread = lane->role().in(texts_->thread);
-  event.thread_index = static_cast<uint32_t>(lanes_->number(*lane));
-  event.collective_clock = static_cast<uint64_t>(progress_->collectives());
-  event.window = static_cast<uint32_t>(window);
-  event.microbatch = static_cast<uint32_t>(lane->microbatch(window));
-  event.module = lane->path().in(texts_->module);
+  count_on(event, *lane, now_ns());
+  name_thread(event, *lane);
   event.stack = stack.stack;
   event.user_frame = stack.user_frame;
   event.library_frame = stack.library_frame;

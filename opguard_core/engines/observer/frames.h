@@ -35,18 +35,16 @@ using FrameKey = std::vector<uint64_t>;
 inline constexpr bool READS_FRAMES = true;
 inline constexpr const char* WHY_NO_FRAMES = "";
 
-// Fills `key` with the frames of the calling thread; returns their hash, which is 0 for none.
-// Cost: about 3 ns a frame, mostly waiting for memory.
-inline uint64_t read_frames(FrameKey& key) {
-  key.clear();
+// Calls `see(code, instruction)` for each frame of the calling thread, innermost first, until it answers false.
+template <class See>
+void each_frame(See see) {
   const PyThreadState* state = PyGILState_GetThisThreadState();
-  if (state == nullptr) return 0;  // Python has never been on this thread
+  if (state == nullptr) return;  // Python has never been on this thread
 #if PY_VERSION_HEX >= 0x030D0000
   _PyInterpreterFrame* frame = state->current_frame;
 #else
   _PyInterpreterFrame* frame = state->cframe == nullptr ? nullptr : state->cframe->current_frame;
 #endif
-  uint64_t hash = 0;
   for (; frame != nullptr; frame = frame->previous) {
     if (_PyFrame_IsIncomplete(frame)) continue;  // not begun yet, or the interpreter's own
 #if PY_VERSION_HEX >= 0x030D0000
@@ -54,12 +52,22 @@ inline uint64_t read_frames(FrameKey& key) {
 #else
     const auto code = reinterpret_cast<uint64_t>(frame->f_code);
 #endif
-    const auto instruction = static_cast<uint64_t>(static_cast<uint32_t>(_PyInterpreterFrame_LASTI(frame)));
+    if (!see(code, static_cast<uint64_t>(static_cast<uint32_t>(_PyInterpreterFrame_LASTI(frame))))) return;
+  }
+}
+
+// Fills `key` with the frames of the calling thread; returns their hash, which is 0 for none.
+// Cost: about 3 ns a frame, mostly waiting for memory.
+inline uint64_t read_frames(FrameKey& key) {
+  key.clear();
+  uint64_t hash = 0;
+  each_frame([&](uint64_t code, uint64_t instruction) {
     key.push_back(code);
     key.push_back(instruction);
     hash = (hash ^ code ^ (instruction << 48) ^ instruction) * 0x9E3779B97F4A7C15ULL;
     hash ^= hash >> 29;
-  }
+    return true;
+  });
   return hash;
 }
 
@@ -71,6 +79,8 @@ inline constexpr const char* WHY_NO_FRAMES = "this Python came without its inter
 #else
 inline constexpr const char* WHY_NO_FRAMES = "frames of this version of Python are read with the interpreter lock";
 #endif
+template <class See>
+void each_frame(See) {}
 inline uint64_t read_frames(FrameKey& key) {
   key.clear();
   return 0;

@@ -150,6 +150,9 @@ class Lane : public std::enable_shared_from_this<Lane> {
   bool graph_is_created() const { return create_graph_.last(); }
   // Operators pass through unobserved.
   bool muted() const { return muted_.load(std::memory_order_relaxed); }
+  void mute(bool on) { muted_.store(on); }
+  // What observes its thread has stepped aside for a mode of the program's, see lanes.py.
+  bool away() const { return away_.load(std::memory_order_relaxed); }
 
   // Autograd sequence counter when this thread last ran an operator.
   std::atomic<int64_t> last_node{0};

@@ -25,13 +25,18 @@
 #include "operators.h"
 #include "canonical.h"
 #include "randomness.h"
+#include "here.h"
+#include "generated.h"
 #include "observer.h"
+#include "standing.h"
 #include "dispatch.h"
+#include "launches.h"
 #include "rank.h"
 #include "slow_path.h"
 #include "mode.h"
 #include "views.h"
 #include "observer_python.h"
+#include "launches_python.h"
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   opguard::Texts::bind(module);
@@ -44,4 +49,5 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   opguard::bind_names(module);
   opguard::ModuleCalls::bind(module);
   opguard::bind_observer(module);
+  opguard::bind_launches(module);
 }

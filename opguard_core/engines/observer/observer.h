@@ -1,5 +1,6 @@
-// The native observer of one session: what it is made of. Its parts: dispatch.h (an operator becomes an event), rank.h (what is known of
-// storages), slow_path.h (Python's engine, and failures of ours), mode.h (where calls reach it).
+// The native observer of one session: what it is made of. Its parts: dispatch.h (an operator becomes an event), launches.h (the launch of
+// a generated kernel does), standing.h (where an event stands), rank.h (what is known of storages), slow_path.h (Python's engine, and
+// failures of ours), mode.h (where calls reach it).
 #pragma once
 
 #include <ATen/SequenceNumber.h>
@@ -19,11 +20,13 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "canonical.h"
 #include "entries.h"
+#include "here.h"
 #include "in_flight.h"
 #include "key.h"
 #include "lanes.h"
@@ -52,23 +55,33 @@ struct Given {
   c10::IValue value;
 };
 
-// One operator in flight: what was seen before it ran. Holds the tensors that it writes, and in mode verify those it may write.
-struct Call {
-  explicit Call(const OperatorPlan& plan) : plan(plan) {}
-  const OperatorPlan& plan;
+// What has been seen of one call, which will be its event.
+struct Seen {
   EntryRef entry;
   EventRow event;
   Slots slots;
   std::string args_text, failed;
-  at::Generator generator;
   bool touches_gradient = false, looked = false;
+};
+
+// One operator in flight: what was seen before it ran. Holds the tensors that it writes, and in mode verify those it may write.
+struct Call : Seen {
+  explicit Call(const OperatorPlan& plan) : plan(plan) {}
+  const OperatorPlan& plan;
+  at::Generator generator;
   c10::SmallVector<Given, 2> written;
   c10::SmallVector<Given, 2> others;
 };
 
+class GeneratedKernel;  // generated.h
+struct Arguments;
+struct LaunchOrder;
+struct Launched;  // launches.h
+
 class Observer {
  public:
-  // parts: texts, outbox, storages, fingerprints, probes, places, progress, lanes (the C++ objects), engine (native.NativeEngine), verify.
+  // parts: texts, outbox, storages, fingerprints, probes, places, progress, lanes (the C++ objects), engine (native.NativeEngine), verify,
+  // unwritten (names of operators that return memory which nobody has written).
   explicit Observer(const pybind11::dict& parts);
 
   // What Python does for us is over: operators pass through from now on. With the GIL.
@@ -82,12 +95,23 @@ class Observer {
   // One operator call on an observed thread.
   void run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack, Lane& lane);
 
+  // The lane that a call outside the dispatcher on this thread belongs to, null if none or if it is not looked at now: `OutsideCalls.watches`
+  // and `outside_lane.lane_of`.
+  Lane* lane_outside() const;
+  // Call a generated kernel, observed as its order says; what it returned, null with Python's error set. With the GIL.
+  PyObject* launch(const GeneratedKernel& kernel, const LaunchOrder& order, Lane& lane, const Arguments& arguments);
+  // Work out what the launch does that the calling thread is at; Python's engine observes this one.
+  void learn(GeneratedKernel& kernel, const Arguments& arguments) noexcept;
+  // Memory that no operator handed out: nobody has written there.
+  void never_written(const at::Tensor& tensor) noexcept;
+
   // An event of ours has been emitted by Python's engine: counted as ours are.
   void emitted();
   // Python was entered by another part of ours.
   void entered(const std::string& reason) { entries_.count(reason, progress_->window()); }
 
   uint64_t num_events() const { return num_events_.load(); }
+  uint64_t num_launches() const { return num_launches_.load(); }  // events of generated kernels, which are not among those
   uint64_t num_uncounted() const { return num_uncounted_.load(); }  // failures of ours that could not even be counted as gaps
   pybind11::dict entries() const { return entries_.report(); }
 
@@ -109,8 +133,10 @@ class Observer {
     if (c10::GradMode::is_enabled()) lane.last_node = static_cast<int64_t>(at::sequence_number::peek());
   }
 
+  Texts& texts() const { return *texts_; }
+
   const uint64_t session = detail::next_session();  // never 0
-  std::atomic<bool> dead{false}, nodes_to_leave_alone{false};
+  std::atomic<bool> dead{false}, nodes_to_leave_alone{false}, outside_stopped{false};  // the last: `OutsideCalls.stop`
   std::atomic<uint64_t> num_delegated{0};
 
  private:
@@ -127,8 +153,19 @@ class Observer {
   void find_undeclared_writes(Call& call);
   void forget_written(const c10::SmallVectorImpl<Given>& written, bool wrote);
   void keep_book(const OperatorPlan& plan, const c10::SmallVectorImpl<Given>& written, const c10::IValue& first, Values results);
-  void finish(Lane& lane, Call& call) noexcept;
-  void emit(Lane& lane, Call& call);
+  void finish_operator(Lane& lane, Call& call) noexcept;
+
+  void look_at_launch(Launched& call, Lane& lane);
+  void link_launch(Lane& lane, int64_t seq, const std::string& operator_text) const;
+  void left_by_launch(Launched& call);
+  void left_by_raising(Launched& call);
+  void forget_beside(const Location& place) const;
+  void forget_launch(const Launched& call, bool has_results, bool wrote);
+
+  Phase stand(EventRow& event, const Lane& lane, bool grad_enabled);
+  void count_on(EventRow& event, const Lane& lane, int64_t now) const;
+  void name_thread(EventRow& event, Lane& lane) const;
+  void finish(Lane& lane, Seen& seen, const std::string& operator_text, Code kind) noexcept;
   std::string caught(const std::string& where, int64_t seq) noexcept;  // inside a catch block
   void keep_written(const OperatorPlan& plan, Values values, c10::SmallVectorImpl<Given>& kept) const;
 
@@ -156,11 +193,12 @@ class Observer {
   Progress* progress_;
   Lanes* lanes_;
   const bool verify_;
+  std::unordered_set<std::string> unwritten_;  // operators that return memory which nobody has written
   OperatorPlans plans_;
   std::unique_ptr<Generators> generators_;
   std::unique_ptr<Streams> streams_;
   Entries entries_;
-  std::atomic<uint64_t> num_events_{0}, since_poll_{0}, num_uncounted_{0};
+  std::atomic<uint64_t> num_events_{0}, num_launches_{0}, since_poll_{0}, num_uncounted_{0};
 };
 
 // Each tensor of an argument or result: (path, tensor).

@@ -38,9 +38,12 @@ inline void bind_observer(pybind11::module_& module) {
           py::arg("generator"))
       .def("entries", &Observer::entries)
       .def_property_readonly("num_events", &Observer::num_events)
+      .def_property_readonly("num_launches", &Observer::num_launches)
       .def_property_readonly("num_delegated", [](const Observer& self) { return self.num_delegated.load(); })
       .def_property_readonly("num_uncounted", [](const Observer& self) { return self.num_uncounted(); })
       .def_property("dead", [](const Observer& self) { return self.dead.load(); }, [](Observer& self, bool dead) { self.dead.store(dead); })
+      .def_property("outside_stopped", [](const Observer& self) { return self.outside_stopped.load(); },
+                    [](Observer& self, bool stopped) { self.outside_stopped.store(stopped); })
       .def_property("nodes_to_leave_alone", [](const Observer& self) { return self.nodes_to_leave_alone.load(); },
                     [](Observer& self, bool there) { self.nodes_to_leave_alone.store(there); });
 }

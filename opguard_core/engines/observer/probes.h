@@ -152,18 +152,22 @@ class Probes {
     const Location place = locate(tensor, seq);
     Reading found = read(tensor, kind, place, seq, rows.batch);
     if (!found.unreadable.empty()) return;
-    Content& earlier = rows.rows[before].content;
-    const bool now = !found.content.cell && !earlier.cell;
-    if (now && found.content.digests.mix64 == earlier.digests.mix64) return;
+    const Content& earlier = rows.rows[before].content;
+    if (!only_if_changed(found.content, earlier, seq)) return;
     const int64_t version = version_of(tensor);
-    if (now) {
+    if (!found.content.unless) {
       python_->count("undeclared_writes");
       place.record->wrote(place.offset, place.geometry, version, kind.as_stored() ? &found.content : nullptr);
-    } else {
-      found.content.unless = earlier.cell ? earlier.cell : ready_cell(seq, earlier.digests);
-      if (!found.content.cell) found.content.cell = ready_cell(seq, found.content.digests);
     }
     add(rows, path, directions::MUT, statuses::PROBED, tensor, place, version, std::move(found.content));
+  }
+
+  // Make a content one that is there only if it is not `earlier`'s: where that is known later, `unless` says so. False if it is the same.
+  static bool only_if_changed(Content& now, const Content& earlier, int64_t seq) {
+    if (!now.cell && !earlier.cell) return now.digests.mix64 != earlier.digests.mix64;
+    now.unless = earlier.cell ? earlier.cell : ready_cell(seq, earlier.digests);
+    if (!now.cell) now.cell = ready_cell(seq, now.digests);
+    return true;
   }
 
   // Add the slot of a tensor whose content is not there yet; where it will be, nothing if it cannot be found again.

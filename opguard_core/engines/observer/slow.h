@@ -68,25 +68,27 @@ inline pybind11::object python_result(c10::ArrayRef<c10::IValue> results) {
   return all;
 }
 
+// Name of a type of Python's exceptions, without its module.
+inline std::string error_name(PyObject* type) {
+  const std::string name = type == nullptr ? "RuntimeError" : reinterpret_cast<PyTypeObject*>(type)->tp_name;
+  return name.substr(name.rfind('.') + 1);
+}
+
 // Name of the Python exception that an operator's failure becomes. With the GIL; leaves the failure as it is. `put_by`: type of the
 // error that was set when we came, null for none: a kernel of Python's is left with an empty `python_error` and the error set.
 inline std::string raised_name(const std::exception_ptr& failure, PyObject* put_by = nullptr) {
-  auto name_of = [](PyObject* type) {
-    const std::string name = type == nullptr ? "RuntimeError" : reinterpret_cast<PyTypeObject*>(type)->tp_name;
-    return name.substr(name.rfind('.') + 1);
-  };
   try {
     std::rethrow_exception(failure);
   } catch (const python_error& error) {
-    return name_of(error.type != nullptr ? error.type : put_by);
+    return error_name(error.type != nullptr ? error.type : put_by);
   } catch (const pybind11::error_already_set& error) {
-    return name_of(error.type().ptr());
+    return error_name(error.type().ptr());
   } catch (...) {
   }
   torch::translate_exception_to_python(failure);
   PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
   PyErr_Fetch(&type, &value, &traceback);
-  const std::string name = name_of(type);
+  const std::string name = error_name(type);
   Py_XDECREF(type);
   Py_XDECREF(value);
   Py_XDECREF(traceback);

@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from opguard_core.certify.compare import compare
 from opguard_core.contract.compare import compare as compare_contracts
-from opguard_core.engines import native_build
+from opguard_core.engines import compiled, native_build
 from opguard_core.trace.reader import Run
 from tests.support.compiled_side import KERNEL, Side
 from tests.support.engine_programs.catalogue import Program
@@ -75,6 +75,19 @@ def engines():
     return ["dispatch"] if isinstance(native_build.load(), native_build.Missing) else ["dispatch", "native"]
 
 
+def told_by_both(run, folder, mode):
+    """Two sides under the native engine: every launch left to Python, and observed in C++ where it can be. And how they differ."""
+    sides = []
+    for name in ("python", "cpp"):  # from one line: stacks are compared, too
+        with pytest.MonkeyPatch.context() as patch:
+            if name == "python":
+                patch.setattr(compiled, "_launches_of", lambda context, module: None)
+            sides.append(Side(run, folder / name, "native", mode))
+        # A frame's instruction differs where warm code called Python.
+        del sides[-1].outcome.tables["frames"]["lasti"]
+    return *sides, differences(sides[0].outcome, sides[1].outcome)
+
+
 @pytest.fixture(scope="module")
 def sides(cache, engines, tmp_path_factory):
     """The right program without us first, so that we find a cache that we did not fill; the wrong one under us alone."""
@@ -103,6 +116,15 @@ def test_each_kernel_and_each_library_call_is_a_boundary_in_its_phase(sides, eng
 def test_both_engines_tell_the_same(sides, engines):
     if len(engines) == 2:
         assert not differences(sides["dispatch"].outcome, sides["native"].outcome, in_place=True)
+
+
+def test_launches_seen_in_cpp_tell_what_python_tells_of_them(sides, engines, tmp_path):
+    if len(engines) != 2:
+        pytest.skip("no native engine here")
+    for mode in ("full", "verify"):
+        python, cpp, found = told_by_both(training(right), tmp_path / mode, mode)
+        assert not found
+        assert python.program == cpp.program and python.compiled == cpp.compiled
 
 
 def test_the_manifest_says_what_was_compiled_and_how_it_was_seen(sides):
@@ -268,6 +290,11 @@ def optimizer_step():
     return [parameter.detach().clone() for parameter in net.parameters()]
 
 
+def dropout_and_views():
+    net = nn.Sequential(Net(), nn.Dropout(0.5), nn.Unflatten(1, (4, 4)), nn.Flatten(2), nn.Linear(4, 4), nn.Dropout(0.1))
+    return steps(torch.compile(net, fullgraph=True), net)
+
+
 def writes_into_its_input():
     @torch.compile(fullgraph=True)
     def region(x):
@@ -290,6 +317,7 @@ PROGRAMS = (
     graphs_on_a_cpu,
     one_cpp_function,
     optimizer_step,
+    dropout_and_views,
     writes_into_its_input,
 )
 
@@ -305,6 +333,8 @@ def test_a_program_stays_what_it_is(program, engines, tmp_path):
         assert side.compiled["launches"] == sum(operator.startswith("inductor.") for operator in side.events["operator"])
     if len(observed) == 2:
         assert not differences(observed[0].outcome, observed[1].outcome, in_place=True)
+        python, cpp, found = told_by_both(program, tmp_path, "verify")
+        assert python.program == cpp.program == bare.program and not found
 
 
 @pytest.mark.full

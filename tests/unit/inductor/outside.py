@@ -27,7 +27,7 @@ class Outside:
         if lane is not None:
             self.muted = False
 
-    def before(self, operator: str, tensors: Any, text: str, frame: Any) -> Any:
+    def before(self, operator: str, tensors: Any, text: str, frame: Any, *, stated: bool = False) -> Any:
         self.told.append((operator, [path for path, _ in tensors], text, frame.f_code.co_name))
         return "open"
 
