@@ -193,10 +193,7 @@ class DispatchEngine:
     def _look_again(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], changed: dict[str, torch.Tensor]) -> None:
         """Other bytes were put into what an operator is about to read: its inputs are these."""
         context, plan = self.context, call.plan
-        for tensor in changed.values():
-            record = context.storages.known(tensor)
-            if record is not None:
-                record.written.clear()
+        context.forget(changed.values())
         call.slots.clear()
         for argument in plan.tensors:
             value = plan.value(argument, args, kwargs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from opguard_core.engines.collectives import Collectives
 from opguard_core.engines.coverage import Coverage
 from opguard_core.engines.guard import Guard
-from opguard_core.engines.kinds import is_plain
+from opguard_core.engines.kinds import is_plain, pieces
 from opguard_core.engines.lanes import Lane, Lanes
 from opguard_core.engines.operators import OperatorPlan
 from opguard_core.engines.outbox import Outbox
@@ -169,6 +169,13 @@ class RankContext:
                     record.wrote(offset, geometry, None, None)
                 else:
                     record.written.clear()
+
+    def forget(self, tensors: Iterable[torch.Tensor]) -> None:
+        """The bytes of tensors of any kind may have changed unseen."""
+        for _, tensor in pieces((("", tensor) for tensor in tensors), copied=False):
+            record = self.storages.known(tensor)
+            if record is not None:
+                record.written.clear()
 
     def forget_all(self, lane: Lane) -> None:
         """Operators have run unseen: carry no digest from before, and take no autograd node for the next operator's."""
