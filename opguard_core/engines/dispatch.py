@@ -233,6 +233,7 @@ class DispatchEngine:
         later = plan.handling is Handling.COLLECTIVE
         copied = not plan.trusted and plan.reaches_host_later(args, kwargs)  # nobody waits for it here, either
         places = []
+        context.forget_read(plan, args, kwargs)
         if call.rng_stream:
             context.after_random(call)
         if call.closeup is not None:
@@ -283,6 +284,7 @@ class DispatchEngine:
         """Carry no digest of what an operator may have written unseen."""
         try:
             self.context.forget_written(call.plan, args, kwargs)
+            self.context.forget_read(call.plan, args, kwargs)
         except Exception as error:  # noqa: BLE001  the step guard
             call.failed = self.context.guard.caught(f"forget {call.plan.operator}", error, call.entry.seq)
 

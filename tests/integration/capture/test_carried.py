@@ -117,6 +117,31 @@ def test_nothing_is_carried_past_the_replay_of_a_graph(monkeypatch):
     assert torch.cuda.CUDAGraph.replay is replay
 
 
+def test_what_an_operator_of_others_was_given_to_read_is_looked_at_again():
+    def write(x):
+        ctypes.memset(torch._C._data_address(x), 1, x.nbytes)
+        if len(x) == 3:
+            raise ValueError
+
+    library = torch.library.Library("opguard_test_carried", "DEF")
+    library.define("reads(Tensor[] all) -> ()")
+    library.impl("reads", lambda tensors: [write(x) for x in tensors] and None, "CPU")
+    x, y, z = torch.ones(2), torch.ones(4), torch.ones(3)
+    with capturing("full") as seen:
+        for _ in range(2):
+            x + 1
+            y + 1
+            torch.ops.opguard_test_carried.reads([x, y])
+        x + 1
+        z + 1
+        with pytest.raises(ValueError):
+            torch.ops.opguard_test_carried.reads([z])
+        z + 1
+    library._destroy()
+    assert [slot.status for slot in _reads(seen)] == ["probed"] * 7
+    assert [slot.mix64 for slot in _reads(seen)[-3::2]] == [fingerprint(tensor).mix64 for tensor in (x, z)]
+
+
 def _program(seed):
     """Random views, reads and writes over a few tensors."""
     draw = random.Random(seed)
