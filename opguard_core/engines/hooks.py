@@ -72,6 +72,7 @@ class Hooks:
         self.context, self.names, self._follow = context, names, follow
         self.witness, self._before_first_update = witness, before_first_update
         self._updated = False
+        self._begun: dict[int, int] = {}  # by optimizer, the moment its step began
         self.aside = Aside(context)
         self.updates = Updates(context.progress, names)
         names.book = context.book
@@ -184,6 +185,7 @@ class Hooks:
             self.names.refresh()
             self.names.refresh_optimizer(optimizer)
             self.updates.begin(optimizer)
+            self._begun[self.names.optimizer(optimizer)] = self.context.storages.tick()
         self.settle()
         self.mark(Marker.OPTIMIZER_BEGIN, f"class={type(optimizer).__name__}", Phase.OPTIMIZER.value)
 
@@ -209,7 +211,10 @@ class Hooks:
         number, offset = self.names.optimizer(optimizer), self.context.progress.offset
         facts = f"class={type(optimizer).__name__};number={number};counted={counted};resumed={offset};skipped={skipped}"
         self.mark(Marker.SCALER_SKIP if skipped else Marker.OPTIMIZER_END, facts, Phase.OPTIMIZER.value)
+        since = self._begun.pop(number, None)
         with quiet():
+            if since is not None:
+                self.names.forget_unseen(optimizer, since)
             self.names.refresh_optimizer(optimizer)
             if counted:
                 self.end_window("skipped" if skipped else "update")

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
 
 from opguard_core.engines.geometry import Geometry
+from opguard_core.engines.kinds import is_plain
 from opguard_core.probe.promise import Known
 from opguard_core.trace.schema import LifetimeRow
 
@@ -256,6 +257,16 @@ class Storages:
         """Memory may have been written unseen, and nobody says where: no digest from before is carried."""
         for record in self.living():
             record.written.clear()
+
+    def forget_unseen(self, tensors: Iterable[torch.Tensor], since: int) -> None:
+        """Carry nothing of those that nobody was seen writing since a tick, though they should have been. Tensors of any kind.
+
+        Cost: about 1 us a tensor.
+        """
+        for tensor in tensors:
+            record = self.known(tensor) if is_plain(tensor) else None
+            if record is not None and record.tick < since:
+                record.written.clear()
 
     def forget_gradients(self) -> None:
         """The update has used them up: no storage is a gradient any more."""

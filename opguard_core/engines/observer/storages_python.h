@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "contents_python.h"
+#include "kinds.h"
 #include "outbox.h"
 #include "storages.h"
 
@@ -182,6 +183,14 @@ inline void bind_storages(pybind11::module_& module) {
       .def("close", [](Storages& self) { return lifetimes(self.close()); })
       // What `RankContext.abandon_in_child` sets.
       .def_property("_lock", [](const Storages&) { return py::none(); }, [](Storages& self, const py::object&) { self.new_lock(); });
+      .def("forget_unseen", [](const Storages& self, const py::list& tensors, int64_t since) {
+             for (const py::handle& each : tensors) {
+               const at::Tensor& tensor = tensor_of(each);
+               Storage* record = is_plain(tensor) ? self.known(tensor) : nullptr;
+               if (record != nullptr && record->tick.load(std::memory_order_relaxed) < since) record->forget_written();
+             }
+           },
+           py::arg("tensors"), py::arg("since"))
 }
 
 }  // namespace opguard

@@ -117,6 +117,32 @@ def test_nothing_is_carried_past_the_replay_of_a_graph(monkeypatch):
     assert torch.cuda.CUDAGraph.replay is replay
 
 
+class _InNativeCode(torch.optim.Optimizer):
+    """As an extension's: its step writes memory by address."""
+
+    def __init__(self, params):
+        super().__init__(params, {})
+
+    def step(self, closure=None):
+        for parameter in self.param_groups[0]["params"]:
+            ctypes.memset(torch._C._data_address(parameter), 0, parameter.nbytes)
+
+
+def test_an_update_that_no_operator_shows_is_seen_in_what_it_updates():
+    layer = torch.nn.Linear(3, 2)
+    optimizer, expected = _InNativeCode(layer.parameters()), []
+    with capturing("full") as seen:
+        for _ in range(2):
+            expected.append([fingerprint(tensor).mix64 for tensor in (layer.bias, layer.weight.t())])
+            layer(torch.ones(4, 3)).sum().backward()
+            optimizer.step()
+        left = [fingerprint(tensor).mix64 for tensor in (layer.weight, layer.bias)]
+    read = [seen.slots(seen.of("addmm", nth)) for nth in (0, 1)]
+    assert [[slots["in.0"].mix64, slots["in.2"].mix64] for slots in read] == expected
+    state = seen.slots(seen.states[0])
+    assert [state[f"param:{name}"].mix64 for name in ("weight", "bias")] == left
+
+
 def test_what_an_operator_of_others_was_given_to_read_is_looked_at_again():
     def write(x):
         ctypes.memset(torch._C._data_address(x), 1, x.nbytes)

@@ -95,7 +95,22 @@ def test_the_same_writes_views_and_sizes_give_the_same_answers(parts: Any, seed:
         base = draw.choice(bases)
         view = _view(draw, base)
         places: Any = twins.place(view)
-        actions = ("write", "write", "write", "read", "read", "strided", "forget", "new", "name", "grow", "free", "poll", "unread")
+        actions = (
+            "write",
+            "write",
+            "write",
+            "read",
+            "read",
+            "strided",
+            "forget",
+            "unseen",
+            "new",
+            "name",
+            "grow",
+            "free",
+            "poll",
+            "unread",
+        )
         action = draw.choice(actions)
         if action in ("write", "unread"):
             digests = None if action == "unread" else Digests(turn, 2, 3, 4, bool(turn % 2), view.numel() * view.itemsize)
@@ -114,6 +129,12 @@ def test_the_same_writes_views_and_sizes_give_the_same_answers(parts: Any, seed:
         elif action == "forget":
             for record, _, _ in places:
                 record.written.clear()
+        elif action == "unseen":
+            since = [storages.tick() for storages in twins.storages]
+            for record, offset, geometry in places if draw.random() < 0.5 else ():
+                record.wrote(offset, geometry, 1, Digests(turn, 2, 3, 4, False, view.numel() * view.itemsize))
+            for storages, tick in zip(twins.storages, since, strict=True):
+                storages.forget_unseen([view, torch.zeros(2), torch.zeros(2).to_sparse()], tick)
         elif action == "new":
             for record, _, _ in places:
                 record.never_written()
