@@ -268,6 +268,12 @@ class Storages:
             if record is not None and record.tick < since:
                 record.written.clear()
 
+    def shared(self, storage: torch.UntypedStorage) -> None:
+        """A storage is in memory that other processes can map, from now on."""
+        record = self._by_address.get(storage._cdata)
+        if record is not None:
+            record.foreign = True
+
     def forget_gradients(self) -> None:
         """The update has used them up: no storage is a gradient any more."""
         for record in self.living():

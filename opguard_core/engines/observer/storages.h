@@ -264,6 +264,11 @@ class Storages {
     if (Storage* record = known(address)) record->grew(static_cast<int64_t>(address->nbytes()));
   }
 
+  // A storage is in memory that other processes can map, from now on.
+  void shared(c10::StorageImpl* address) const {
+    if (Storage* record = known(address)) record->foreign = true;
+  }
+
   // Number the next event will get: the birth of a storage first met between events.
   int64_t seq() const { return next_seq_(); }
 

@@ -172,6 +172,10 @@ inline void bind_storages(pybind11::module_& module) {
              self.resized(reinterpret_cast<c10::StorageImpl*>(storage.attr("_cdata").cast<uintptr_t>()));
            },
            py::arg("storage"))
+      .def("shared", [](const Storages& self, const py::object& storage) {
+             self.shared(reinterpret_cast<c10::StorageImpl*>(storage.attr("_cdata").cast<uintptr_t>()));
+           },
+           py::arg("storage"))
       .def_property_readonly("seq", &Storages::seq)
       .def("tick", [](const Storages&) { return Storage::next_tick(); })
       .def("__len__", &Storages::size)
@@ -179,10 +183,6 @@ inline void bind_storages(pybind11::module_& module) {
       .def("poll_packed", [](Storages& self, int64_t seq) { return packed(self.poll(seq)); }, py::arg("seq"))
       .def("living", &Storages::living)
       .def("forget_written", &Storages::forget_written)
-      .def("forget_gradients", &Storages::forget_gradients)
-      .def("close", [](Storages& self) { return lifetimes(self.close()); })
-      // What `RankContext.abandon_in_child` sets.
-      .def_property("_lock", [](const Storages&) { return py::none(); }, [](Storages& self, const py::object&) { self.new_lock(); });
       .def("forget_unseen", [](const Storages& self, const py::list& tensors, int64_t since) {
              for (const py::handle& each : tensors) {
                const at::Tensor& tensor = tensor_of(each);
@@ -191,6 +191,10 @@ inline void bind_storages(pybind11::module_& module) {
              }
            },
            py::arg("tensors"), py::arg("since"))
+      .def("forget_gradients", &Storages::forget_gradients)
+      .def("close", [](Storages& self) { return lifetimes(self.close()); })
+      // What `RankContext.abandon_in_child` sets.
+      .def_property("_lock", [](const Storages&) { return py::none(); }, [](Storages& self, const py::object&) { self.new_lock(); });
 }
 
 }  // namespace opguard

@@ -168,6 +168,20 @@ def test_what_an_operator_of_others_was_given_to_read_is_looked_at_again():
     assert [slot.mix64 for slot in _reads(seen)[-3::2]] == [fingerprint(tensor).mix64 for tensor in (x, z)]
 
 
+def test_memory_that_another_process_may_write_from_now_on_is_always_looked_at():
+    x, y = torch.ones(4), torch.ones(4)
+    with capturing("full") as seen:
+        y + 1
+        for tensor in (x, y):
+            tensor.share_memory_()
+            for value in (1, 2):
+                ctypes.memset(torch._C._data_address(tensor), value, 16)
+                tensor + 1
+    reads = _reads(seen)
+    assert [slot.status for slot in reads] == ["probed"] * 5
+    assert reads[1].mix64 == reads[3].mix64 != reads[2].mix64 == reads[4].mix64 == fingerprint(x).mix64
+
+
 def _program(seed):
     """Random views, reads and writes over a few tensors."""
     draw = random.Random(seed)

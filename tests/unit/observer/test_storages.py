@@ -201,6 +201,16 @@ def test_memory_that_others_may_write_is_foreign_on_both_sides(parts: Any, kind:
     assert twins.place(tensor)[1][0].foreign == (kind in ("numpy", "bytes", "shared"))
 
 
+def test_memory_that_comes_to_be_shared_is_foreign_from_then_on(parts: Any) -> None:
+    twins, tensor = Twins(parts), torch.zeros(3)
+    for storages in twins.storages:
+        storages.shared(tensor.untyped_storage())  # not met yet
+    twins.compare(tensor)
+    for storages in twins.storages:
+        storages.shared(tensor.untyped_storage())
+    assert [record.foreign for record, _, _ in twins.place(tensor)] == [True, True]
+
+
 def test_memory_of_a_device_is_not_foreign(parts: Any) -> None:
     """torch calls every CUDA storage shared."""
     tensor = parts.on_device(torch.zeros(3), 0)
