@@ -137,8 +137,9 @@ class Storage:
             if len(known) > CARRIED_VIEWS:
                 known.clear()
             else:
-                for key in [k for k in known if k[0] < high and low < k[0] + k[1].span]:
-                    del known[key]
+                # Of a snapshot: threads that work on other parts of the same storage add to it and take from it meanwhile.
+                for key in [k for k in tuple(known) if k[0] < high and low < k[0] + k[1].span]:
+                    known.pop(key, None)
         if digests is not None:
             known[offset, geometry.base] = Seen(version, digests, expected)
         if self.gaps is not None:

@@ -3,6 +3,8 @@
 
 import ctypes
 import random  # noqa: TID251  a generator of its own
+import sys
+import threading
 
 import pytest
 
@@ -230,3 +232,24 @@ def test_what_is_carried_is_what_a_look_would_have_found(seed):
         statuses = {slot.status for event in seen.events for slot in seen.slots(event, "in").values()} - {"metadata"}
         assert statuses == ({"probed", "carried"} if mode == "full" else {"probed"})
     assert found[0] == found[1]
+
+
+def test_threads_that_work_on_parts_of_one_storage_do_not_get_in_each_others_way():
+    parts = torch.zeros(64, 8).unbind()
+
+    def work(mine):
+        for turn in range(40):
+            for part in mine:
+                part.add_(1)
+                part[turn % 4 :] + 1
+
+    interval = sys.getswitchinterval()
+    with capturing("full") as seen:
+        sys.setswitchinterval(1e-6)
+        threads = [threading.Thread(target=work, args=(parts[first::4],)) for first in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        sys.setswitchinterval(interval)
+    assert "internal-error" not in seen.coverage["gaps"]
