@@ -72,6 +72,7 @@ class Hooks:
         self.context, self.names, self._follow = context, names, follow
         self.witness, self._before_first_update = witness, before_first_update
         self._updated = False
+        self._window_begun = context.storages.tick()
         self._begun: dict[int, int] = {}  # by optimizer, the moment its step began
         self.aside = Aside(context)
         self.updates = Updates(context.progress, names)
@@ -228,6 +229,9 @@ class Hooks:
     def end_window(self, why: str) -> None:
         """Close a window: state boundary, then the counters move. Call inside `quiet`."""
         context = self.context
+        # Code that tells nobody may have written what is only read (buffers, frozen weights): it is looked at once a window.
+        since, self._window_begun = self._window_begun, context.storages.tick()
+        context.storages.forget_older(since)
         if context.progress.wants_state:
             self.state.emit(why)
         context.storages.forget_gradients()

@@ -269,6 +269,15 @@ class Storages:
             if record is not None and record.tick < since:
                 record.written.clear()
 
+    def forget_older(self, since: int) -> None:
+        """Carry nothing of what nobody was seen writing since a tick, but for gradients.
+
+        Cost: about 0.1 us a living storage.
+        """
+        for record in self.living():
+            if record.tick < since and not record.gradient:
+                record.written.clear()
+
     def shared(self, storage: torch.UntypedStorage) -> None:
         """A storage is in memory that other processes can map, from now on."""
         record = self._by_address.get(storage._cdata)

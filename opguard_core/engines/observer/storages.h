@@ -304,6 +304,13 @@ class Storages {
     for (const StorageRef& record : living()) record->forget_written();
   }
 
+  // Carry nothing of what nobody was seen writing since a tick, but for gradients.
+  void forget_older(int64_t since) {
+    for (const StorageRef& record : living()) {
+      if (record->tick.load(std::memory_order_relaxed) < since && !record->gradient.load(std::memory_order_relaxed)) record->forget_written();
+    }
+  }
+
   // The update has used them up: no storage is a gradient any more.
   void forget_gradients() {
     std::lock_guard<std::mutex> lock(*mutex_);

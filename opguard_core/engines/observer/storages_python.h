@@ -191,6 +191,7 @@ inline void bind_storages(pybind11::module_& module) {
              }
            },
            py::arg("tensors"), py::arg("since"))
+      .def("forget_older", &Storages::forget_older, py::arg("since"))
       .def("forget_gradients", &Storages::forget_gradients)
       .def("close", [](Storages& self) { return lifetimes(self.close()); })
       // What `RankContext.abandon_in_child` sets.

@@ -145,6 +145,21 @@ def test_an_update_that_no_operator_shows_is_seen_in_what_it_updates():
     assert [state[f"param:{name}"].mix64 for name in ("weight", "bias")] == left
 
 
+def test_what_is_only_read_is_looked_at_once_a_window():
+    layer, table = torch.nn.Linear(3, 2), torch.ones(3)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    with capturing("full") as seen:
+        for value in range(3):
+            ctypes.memset(torch._C._data_address(table), value, table.nbytes)
+            layer(table + 1).sum().backward()
+            table + 1
+            optimizer.step()
+            optimizer.zero_grad()
+    reads = [slot for slot in _reads(seen) if slot.shape == "3"]
+    assert [slot.status for slot in reads] == ["probed", "carried"] * 3
+    assert len({slot.mix64 for slot in reads}) == 3 and reads[-1].mix64 == fingerprint(table).mix64
+
+
 def test_what_an_operator_of_others_was_given_to_read_is_looked_at_again():
     def write(x):
         ctypes.memset(torch._C._data_address(x), 1, x.nbytes)
