@@ -193,10 +193,7 @@ class DispatchEngine:
     def _look_again(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], changed: dict[str, torch.Tensor]) -> None:
         """Other bytes were put into what an operator is about to read: its inputs are these."""
         context, plan = self.context, call.plan
-        for tensor in changed.values():
-            record = context.storages.known(tensor)
-            if record is not None:
-                record.written.clear()
+        context.forget(changed.values())
         call.slots.clear()
         for argument in plan.tensors:
             value = plan.value(argument, args, kwargs)
@@ -236,6 +233,7 @@ class DispatchEngine:
         later = plan.handling is Handling.COLLECTIVE
         copied = not plan.trusted and plan.reaches_host_later(args, kwargs)  # nobody waits for it here, either
         places = []
+        context.forget_read(plan, args, kwargs)
         if call.rng_stream:
             context.after_random(call)
         if call.closeup is not None:
@@ -286,6 +284,7 @@ class DispatchEngine:
         """Carry no digest of what an operator may have written unseen."""
         try:
             self.context.forget_written(call.plan, args, kwargs)
+            self.context.forget_read(call.plan, args, kwargs)
         except Exception as error:  # noqa: BLE001  the step guard
             call.failed = self.context.guard.caught(f"forget {call.plan.operator}", error, call.entry.seq)
 

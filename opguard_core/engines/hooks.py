@@ -72,6 +72,8 @@ class Hooks:
         self.context, self.names, self._follow = context, names, follow
         self.witness, self._before_first_update = witness, before_first_update
         self._updated = False
+        self._window_begun = context.storages.tick()
+        self._begun: dict[int, int] = {}  # by optimizer, the moment its step began
         self.aside = Aside(context)
         self.updates = Updates(context.progress, names)
         names.book = context.book
@@ -184,6 +186,7 @@ class Hooks:
             self.names.refresh()
             self.names.refresh_optimizer(optimizer)
             self.updates.begin(optimizer)
+            self._begun[self.names.optimizer(optimizer)] = self.context.storages.tick()
         self.settle()
         self.mark(Marker.OPTIMIZER_BEGIN, f"class={type(optimizer).__name__}", Phase.OPTIMIZER.value)
 
@@ -209,7 +212,10 @@ class Hooks:
         number, offset = self.names.optimizer(optimizer), self.context.progress.offset
         facts = f"class={type(optimizer).__name__};number={number};counted={counted};resumed={offset};skipped={skipped}"
         self.mark(Marker.SCALER_SKIP if skipped else Marker.OPTIMIZER_END, facts, Phase.OPTIMIZER.value)
+        since = self._begun.pop(number, None)
         with quiet():
+            if since is not None:
+                self.names.forget_unseen(optimizer, since)
             self.names.refresh_optimizer(optimizer)
             if counted:
                 self.end_window("skipped" if skipped else "update")
@@ -223,6 +229,9 @@ class Hooks:
     def end_window(self, why: str) -> None:
         """Close a window: state boundary, then the counters move. Call inside `quiet`."""
         context = self.context
+        # Code that tells nobody may have written what is only read (buffers, frozen weights): it is looked at once a window.
+        since, self._window_begun = self._window_begun, context.storages.tick()
+        context.storages.forget_older(since)
         if context.progress.wants_state:
             self.state.emit(why)
         context.storages.forget_gradients()

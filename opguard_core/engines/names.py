@@ -276,6 +276,15 @@ class Names:
             if isinstance(value, torch.Tensor):
                 self._label(value, f"optim:{name}")
 
+    def forget_unseen(self, optimizer: Any, since: int) -> None:
+        """An optimizer's step has ended: what it holds and nobody was seen writing since a tick is not believed to be as it was.
+
+        An extension's optimizer writes its parameters in C++, and no operator, version counter or hook says so.
+        """
+        if self._labels:
+            held = [parameter for group in optimizer.param_groups for parameter in group["params"]] + self.optimizer_values(optimizer)
+            self._storages.forget_unseen([tensor for tensor in held if isinstance(tensor, torch.Tensor)], since)
+
     def fill(self, rows: Any, number_row: Callable[[int, str, float], Any]) -> None:
         """Add the slots of a state event to the rows that `book` made.
 

@@ -183,7 +183,7 @@ class OutsideCalls:
         if closeup is not None and closeup.wants(call.operator):
 
             def again(changed: dict[str, torch.Tensor]) -> None:
-                del changed
+                context.forget(changed.values())
                 call.rows.clear()
                 look(context, call, None)
 

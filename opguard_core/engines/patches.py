@@ -53,6 +53,8 @@ class Patches:
         for owner in (torch, torch.utils.dlpack):
             self.add(owner, "to_dlpack", reads.enter_share, ignore)
         self.add(torch.UntypedStorage, "resize_", reads.enter_resize, reads.leave_resize)
+        for name in ("_share_fd_cpu_", "_share_filename_cpu_"):  # what `share_memory_` and a tensor that is sent to a process come to
+            self.add(torch.UntypedStorage, name, reads.enter_share_memory, reads.leave_share_memory)
         self.add(torch.cuda.CUDAGraph, "replay", reads.enter_replay, ignore)
         self.add(torch, "compile", compiled.enter, compiled.leave)
         self.add(torch, "save", reads.enter_save, ignore)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,9 @@ import torch
 from opguard_core.engines.collectives import Collectives
 from opguard_core.engines.coverage import Coverage
 from opguard_core.engines.guard import Guard
-from opguard_core.engines.kinds import is_plain
+from opguard_core.engines.kinds import is_plain, pieces
 from opguard_core.engines.lanes import Lane, Lanes
-from opguard_core.engines.operators import OperatorPlan
+from opguard_core.engines.operators import Handling, OperatorPlan
 from opguard_core.engines.outbox import Outbox
 from opguard_core.engines.places import NoPlaces, Places
 from opguard_core.engines.probes import Probes
@@ -171,10 +171,26 @@ class RankContext:
                 else:
                     record.written.clear()
 
+    def forget(self, tensors: Iterable[torch.Tensor]) -> None:
+        """The bytes of tensors of any kind may have changed unseen."""
+        for _, tensor in pieces((("", tensor) for tensor in tensors), copied=False):
+            record = self.storages.known(tensor)
+            if record is not None:
+                record.written.clear()
+
     def forget_all(self, lane: Lane) -> None:
         """Operators have run unseen: carry no digest from before, and take no autograd node for the next operator's."""
         self.storages.forget_written()
         lane.last_node = torch.autograd._get_sequence_nr()
+
+    def forget_read(self, plan: OperatorPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Drop digests of what an operator that is not torch's own was given to read: its schema may not say all that it writes."""
+        if plan.handling is not Handling.EVENT or plan.qualified.startswith("aten::"):
+            return
+        for argument in plan.tensors:
+            value = None if argument.writes else plan.value(argument, args, kwargs)
+            if value is not None:
+                self.forget(tensor for _, tensor in argument.each(value))
 
     def find_undeclared_writes(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Look again at inputs that ought to be unchanged: training state always, everything for operators not torch's own."""

@@ -76,6 +76,20 @@ class Reads:
         except Exception as error:  # noqa: BLE001  the step guard
             context.guard.caught("resized storage", error)
 
+    def enter_share_memory(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """``UntypedStorage._share_fd_cpu_`` and its like: they copy the bytes to where another process can write, with operators."""
+        return args[0] if args else None
+
+    def leave_share_memory(self, storage: Any, returned: bool) -> None:
+        """Another process may write from now on."""
+        context = self._context
+        if storage is None or context.dead:
+            return
+        try:
+            context.storages.shared(storage)
+        except Exception as error:  # noqa: BLE001  the step guard
+            context.guard.caught("shared memory", error)
+
     def enter_replay(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """``CUDAGraph.replay``: its kernels write what they wrote when they were captured, and no operator says so."""
         context = self._context

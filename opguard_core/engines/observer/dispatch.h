@@ -120,6 +120,7 @@ inline void Observer::call_event(const OperatorPlan& plan, const c10::OperatorHa
     }
     try {
       forget_written(call.written, false);
+      forget_read(call);
     } catch (...) {
       call.failed = caught("forget " + plan.operator_text, static_cast<int64_t>(call.entry->seq));
     }
@@ -135,6 +136,7 @@ inline void Observer::call_event(const OperatorPlan& plan, const c10::OperatorHa
   if (!call.failed.empty()) {
     try {
       forget_written(call.written, false);
+      forget_read(call);
     } catch (...) {
       call.failed = caught("forget " + plan.operator_text, static_cast<int64_t>(call.entry->seq));
     }
@@ -195,7 +197,7 @@ inline void Observer::look(Call& call, Lane& lane, const c10::FunctionSchema& sc
   bool names_state = false;
   for (const SlotRow& row : call.slots.rows) names_state = names_state || row.name != EMPTY_TEXT;
   call.entry->names_state = names_state;
-  if (verify_ && (plan.foreign || names_state)) {
+  if (plan.foreign || (verify_ && names_state)) {
     for (const auto& argument : plan.tensors) {
       if (!argument.writes && !values[argument.position].isNone()) call.others.push_back({&argument, values[argument.position]});
     }
@@ -223,6 +225,7 @@ inline void Observer::results(Call& call, Values results) {
   const OperatorPlan& plan = call.plan;
   const int64_t seq = static_cast<int64_t>(call.entry->seq);
   const bool reads = !plan.trusted;
+  forget_read(call);
   if (call.generator.defined()) {
     // Nothing was drawn: an attention without dropout is marked random, too.
     const auto digest = generators_->digest(call.generator);

@@ -152,6 +152,7 @@ class Observer {
   void results(Call& call, Values results);
   void find_undeclared_writes(Call& call);
   void forget_written(const c10::SmallVectorImpl<Given>& written, bool wrote);
+  void forget_read(const Call& call);
   void keep_book(const OperatorPlan& plan, const c10::SmallVectorImpl<Given>& written, const c10::IValue& first, Values results);
   void finish_operator(Lane& lane, Call& call) noexcept;
 

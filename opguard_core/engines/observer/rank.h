@@ -69,6 +69,17 @@ inline void Observer::forget_written(const c10::SmallVectorImpl<Given>& written,
   }
 }
 
+// Drop digests of what an operator that is not torch's own was given to read: its schema may not say all that it writes.
+inline void Observer::forget_read(const Call& call) {
+  if (!call.plan.foreign) return;
+  for (const Given& kept : call.others) {
+    each(kept.value, kept.argument->path, kept.argument->items.get(), [&](Code, const at::Tensor& tensor) {
+      Storage* record = is_plain(tensor) ? storages_->known(tensor) : nullptr;
+      if (record != nullptr) record->forget_written();
+    });
+  }
+}
+
 // Follow allocation, growth and writes of an operator that gives no event.
 inline void Observer::keep_book(const OperatorPlan& plan, const c10::SmallVectorImpl<Given>& written, const c10::IValue& first, Values results) {
   if (plan.resizes) {

@@ -264,6 +264,11 @@ class Storages {
     if (Storage* record = known(address)) record->grew(static_cast<int64_t>(address->nbytes()));
   }
 
+  // A storage is in memory that other processes can map, from now on.
+  void shared(c10::StorageImpl* address) const {
+    if (Storage* record = known(address)) record->foreign = true;
+  }
+
   // Number the next event will get: the birth of a storage first met between events.
   int64_t seq() const { return next_seq_(); }
 
@@ -297,6 +302,13 @@ class Storages {
   // Memory may have been written unseen, and nobody says where: no digest from before is carried.
   void forget_written() {
     for (const StorageRef& record : living()) record->forget_written();
+  }
+
+  // Carry nothing of what nobody was seen writing since a tick, but for gradients.
+  void forget_older(int64_t since) {
+    for (const StorageRef& record : living()) {
+      if (record->tick.load(std::memory_order_relaxed) < since && !record->gradient.load(std::memory_order_relaxed)) record->forget_written();
+    }
   }
 
   // The update has used them up: no storage is a gradient any more.

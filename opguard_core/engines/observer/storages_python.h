@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "contents_python.h"
+#include "kinds.h"
 #include "outbox.h"
 #include "storages.h"
 
@@ -171,6 +172,10 @@ inline void bind_storages(pybind11::module_& module) {
              self.resized(reinterpret_cast<c10::StorageImpl*>(storage.attr("_cdata").cast<uintptr_t>()));
            },
            py::arg("storage"))
+      .def("shared", [](const Storages& self, const py::object& storage) {
+             self.shared(reinterpret_cast<c10::StorageImpl*>(storage.attr("_cdata").cast<uintptr_t>()));
+           },
+           py::arg("storage"))
       .def_property_readonly("seq", &Storages::seq)
       .def("tick", [](const Storages&) { return Storage::next_tick(); })
       .def("__len__", &Storages::size)
@@ -178,6 +183,15 @@ inline void bind_storages(pybind11::module_& module) {
       .def("poll_packed", [](Storages& self, int64_t seq) { return packed(self.poll(seq)); }, py::arg("seq"))
       .def("living", &Storages::living)
       .def("forget_written", &Storages::forget_written)
+      .def("forget_unseen", [](const Storages& self, const py::list& tensors, int64_t since) {
+             for (const py::handle& each : tensors) {
+               const at::Tensor& tensor = tensor_of(each);
+               Storage* record = is_plain(tensor) ? self.known(tensor) : nullptr;
+               if (record != nullptr && record->tick.load(std::memory_order_relaxed) < since) record->forget_written();
+             }
+           },
+           py::arg("tensors"), py::arg("since"))
+      .def("forget_older", &Storages::forget_older, py::arg("since"))
       .def("forget_gradients", &Storages::forget_gradients)
       .def("close", [](Storages& self) { return lifetimes(self.close()); })
       // What `RankContext.abandon_in_child` sets.

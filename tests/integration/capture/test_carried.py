@@ -3,6 +3,8 @@
 
 import ctypes
 import random  # noqa: TID251  a generator of its own
+import sys
+import threading
 
 import pytest
 
@@ -117,6 +119,86 @@ def test_nothing_is_carried_past_the_replay_of_a_graph(monkeypatch):
     assert torch.cuda.CUDAGraph.replay is replay
 
 
+class _InNativeCode(torch.optim.Optimizer):
+    """As an extension's: its step writes memory by address."""
+
+    def __init__(self, params):
+        super().__init__(params, {})
+
+    def step(self, closure=None):
+        for parameter in self.param_groups[0]["params"]:
+            ctypes.memset(torch._C._data_address(parameter), 0, parameter.nbytes)
+
+
+def test_an_update_that_no_operator_shows_is_seen_in_what_it_updates():
+    layer = torch.nn.Linear(3, 2)
+    optimizer, expected = _InNativeCode(layer.parameters()), []
+    with capturing("full") as seen:
+        for _ in range(2):
+            expected.append([fingerprint(tensor).mix64 for tensor in (layer.bias, layer.weight.t())])
+            layer(torch.ones(4, 3)).sum().backward()
+            optimizer.step()
+        left = [fingerprint(tensor).mix64 for tensor in (layer.weight, layer.bias)]
+    read = [seen.slots(seen.of("addmm", nth)) for nth in (0, 1)]
+    assert [[slots["in.0"].mix64, slots["in.2"].mix64] for slots in read] == expected
+    state = seen.slots(seen.states[0])
+    assert [state[f"param:{name}"].mix64 for name in ("weight", "bias")] == left
+
+
+def test_what_is_only_read_is_looked_at_once_a_window():
+    layer, table = torch.nn.Linear(3, 2), torch.ones(3)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    with capturing("full") as seen:
+        for value in range(3):
+            ctypes.memset(torch._C._data_address(table), value, table.nbytes)
+            layer(table + 1).sum().backward()
+            table + 1
+            optimizer.step()
+            optimizer.zero_grad()
+    reads = [slot for slot in _reads(seen) if slot.shape == "3"]
+    assert [slot.status for slot in reads] == ["probed", "carried"] * 3
+    assert len({slot.mix64 for slot in reads}) == 3 and reads[-1].mix64 == fingerprint(table).mix64
+
+
+def test_what_an_operator_of_others_was_given_to_read_is_looked_at_again():
+    def write(x):
+        ctypes.memset(torch._C._data_address(x), 1, x.nbytes)
+        if len(x) == 3:
+            raise ValueError
+
+    library = torch.library.Library("opguard_test_carried", "DEF")
+    library.define("reads(Tensor[] all) -> ()")
+    library.impl("reads", lambda tensors: [write(x) for x in tensors] and None, "CPU")
+    x, y, z = torch.ones(2), torch.ones(4), torch.ones(3)
+    with capturing("full") as seen:
+        for _ in range(2):
+            x + 1
+            y + 1
+            torch.ops.opguard_test_carried.reads([x, y])
+        x + 1
+        z + 1
+        with pytest.raises(ValueError):
+            torch.ops.opguard_test_carried.reads([z])
+        z + 1
+    library._destroy()
+    assert [slot.status for slot in _reads(seen)] == ["probed"] * 7
+    assert [slot.mix64 for slot in _reads(seen)[-3::2]] == [fingerprint(tensor).mix64 for tensor in (x, z)]
+
+
+def test_memory_that_another_process_may_write_from_now_on_is_always_looked_at():
+    x, y = torch.ones(4), torch.ones(4)
+    with capturing("full") as seen:
+        y + 1
+        for tensor in (x, y):
+            tensor.share_memory_()
+            for value in (1, 2):
+                ctypes.memset(torch._C._data_address(tensor), value, 16)
+                tensor + 1
+    reads = _reads(seen)
+    assert [slot.status for slot in reads] == ["probed"] * 5
+    assert reads[1].mix64 == reads[3].mix64 != reads[2].mix64 == reads[4].mix64 == fingerprint(x).mix64
+
+
 def _program(seed):
     """Random views, reads and writes over a few tensors."""
     draw = random.Random(seed)
@@ -165,3 +247,24 @@ def test_what_is_carried_is_what_a_look_would_have_found(seed):
         statuses = {slot.status for event in seen.events for slot in seen.slots(event, "in").values()} - {"metadata"}
         assert statuses == ({"probed", "carried"} if mode == "full" else {"probed"})
     assert found[0] == found[1]
+
+
+def test_threads_that_work_on_parts_of_one_storage_do_not_get_in_each_others_way():
+    parts = torch.zeros(64, 8).unbind()
+
+    def work(mine):
+        for turn in range(40):
+            for part in mine:
+                part.add_(1)
+                part[turn % 4 :] + 1
+
+    interval = sys.getswitchinterval()
+    with capturing("full") as seen:
+        sys.setswitchinterval(1e-6)
+        threads = [threading.Thread(target=work, args=(parts[first::4],)) for first in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        sys.setswitchinterval(interval)
+    assert "internal-error" not in seen.coverage["gaps"]

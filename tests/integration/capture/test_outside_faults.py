@@ -2,6 +2,7 @@
 """Faults inside native functions, planted in C: found at the function if its call was observed, and never blamed on it if it is not its."""
 
 import ctypes
+import itertools
 
 import pytest
 
@@ -176,3 +177,22 @@ def test_an_outside_call_is_kept_and_its_result_transplanted(tmp_path):
     assert healed.result == right.result
     (report,) = healed.facts["transplanted"]
     assert report["done"]
+
+
+def test_what_an_outside_call_reads_is_told_as_it_was_put_there(tmp_path):
+    def program(value):
+        x, made = torch.full((4,), value), torch.empty(4)
+        called(extension().fused, x, made, 2.0)
+        return made.tolist()
+
+    ctypes.c_int.in_dll(ctypes.CDLL(extension().__file__), "outside_fault").value = 0
+    (key,) = [one for one in observe(tmp_path / "first", lambda: program(1.0)).keys("outside_extension") if one.operator.endswith(".fused")]
+    right = observe(tmp_path / "right", lambda: program(1.0), keep=[key])
+    put = [Transplant(key, right.kept_path(), {"in.0": "in.0"})]
+    healed = observe(tmp_path / "healed", lambda: program(3.0), transplants=put, mode="full")
+    assert healed.result == right.result
+    told = []
+    for run in (healed, right):
+        events = itertools.takewhile(bool, map(run.trace.event_at, itertools.count()))
+        told.append(next({slot.slot: slot.mix64 for slot in slots} for event, slots in events if event.operator == key.operator))
+    assert told[0] == told[1]

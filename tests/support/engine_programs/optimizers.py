@@ -1,5 +1,7 @@
 """Optimizers of torch, in each of their ways to compute."""
 
+import ctypes
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -174,3 +176,23 @@ def owners_that_come_and_go():
             net[1].register_buffer("running_mean", torch.ones(6))
             net[2] = nn.Sequential(nn.Identity(), nn.Tanh())
     return results
+
+
+class InNativeCode(torch.optim.Optimizer):
+    """As an extension's: its step writes memory by address, and no operator and no version counter says so."""
+
+    def __init__(self, params):
+        super().__init__(params, {})
+
+    def step(self, closure=None):
+        for parameter in self.param_groups[0]["params"]:
+            state = self.state[parameter]
+            if not state:
+                state["last"] = torch.zeros_like(parameter)
+            for tensor in (parameter, state["last"]):
+                ctypes.memset(torch._C._data_address(tensor), 0, tensor.nbytes // 2)
+
+
+@program
+def in_native_code():
+    return stepped(InNativeCode)

@@ -95,7 +95,22 @@ def test_the_same_writes_views_and_sizes_give_the_same_answers(parts: Any, seed:
         base = draw.choice(bases)
         view = _view(draw, base)
         places: Any = twins.place(view)
-        actions = ("write", "write", "write", "read", "read", "strided", "forget", "new", "name", "grow", "free", "poll", "unread")
+        actions = (
+            "write",
+            "write",
+            "write",
+            "read",
+            "read",
+            "strided",
+            "forget",
+            "unseen",
+            "new",
+            "name",
+            "grow",
+            "free",
+            "poll",
+            "unread",
+        )
         action = draw.choice(actions)
         if action in ("write", "unread"):
             digests = None if action == "unread" else Digests(turn, 2, 3, 4, bool(turn % 2), view.numel() * view.itemsize)
@@ -114,6 +129,15 @@ def test_the_same_writes_views_and_sizes_give_the_same_answers(parts: Any, seed:
         elif action == "forget":
             for record, _, _ in places:
                 record.written.clear()
+        elif action == "unseen":
+            since = [storages.tick() for storages in twins.storages]
+            for record, offset, geometry in places if draw.random() < 0.5 else ():
+                record.wrote(offset, geometry, 1, Digests(turn, 2, 3, 4, False, view.numel() * view.itemsize))
+            for storages, tick in zip(twins.storages, since, strict=True):
+                if turn % 2:
+                    storages.forget_older(tick)
+                else:
+                    storages.forget_unseen([view, torch.zeros(2), torch.zeros(2).to_sparse()], tick)
         elif action == "new":
             for record, _, _ in places:
                 record.never_written()
@@ -178,6 +202,16 @@ def test_memory_that_others_may_write_is_foreign_on_both_sides(parts: Any, kind:
     twins, tensor = Twins(parts), make()
     twins.compare(tensor)
     assert twins.place(tensor)[1][0].foreign == (kind in ("numpy", "bytes", "shared"))
+
+
+def test_memory_that_comes_to_be_shared_is_foreign_from_then_on(parts: Any) -> None:
+    twins, tensor = Twins(parts), torch.zeros(3)
+    for storages in twins.storages:
+        storages.shared(tensor.untyped_storage())  # not met yet
+    twins.compare(tensor)
+    for storages in twins.storages:
+        storages.shared(tensor.untyped_storage())
+    assert [record.foreign for record, _, _ in twins.place(tensor)] == [True, True]
 
 
 def test_memory_of_a_device_is_not_foreign(parts: Any) -> None:
