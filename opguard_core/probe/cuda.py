@@ -1,6 +1,6 @@
 """Digests of CUDA tensors by the compiled kernels: one launch per operator on its own stream, results by a background thread.
 
-    Deliveries.ask_all -> Launcher.submit -> cuda/launch.c -> kernel -> ring on the device -> copier thread (C) -> Launcher.take
+    Deliveries.ask, ask_together -> Launcher.submit -> cuda/launch.c -> kernel -> ring on the device -> copier thread (C) -> Launcher.take
 
 Nothing here waits for a device on the training's thread. Sits behind ``promise.Backend``; ``backends`` falls back to torch operations
 where ``prober`` answers with a reason. It cannot see whether memory has been written, nor when a CUDA graph is gone: a captured launch
@@ -14,18 +14,30 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from opguard_core import builds
 from opguard_core.fingerprint.digest import Digests
-from opguard_core.fingerprint.dtypes import FLOAT8, ElementType, Widening
 from opguard_core.probe import cuda_kernels, ending, launch_recipe
-from opguard_core.probe.asking import Arrived, Layouts, Views
+from opguard_core.probe.asking import Arrived, Views
+from opguard_core.probe.cuda_forms import (
+    HAS_STATISTICS,
+    MAX_DIMS,
+    RECORD,
+    TRIVIAL,
+    WORDS,
+    Delivered,
+    Statistics,
+    ViewForm,
+    prepare,
+    prepare_all,
+)
+from opguard_core.probe.cuda_forms import LOST as IS_LOST
 from opguard_core.probe.cuda_kernels import NO_ELEMENTS, NO_VALUE64, REGIONS_SHIFT, STATISTICS
 from opguard_core.probe.kinds import Unreadable
-from opguard_core.probe.promise import LOST, Layout, Record, View
+from opguard_core.probe.promise import LOST, Record, View
 from opguard_core.probe.python_launch import PythonLaunch
 
 __all__ = ["NO_ELEMENTS", "NO_VALUE64", "REGIONS_SHIFT", "STATISTICS", "Delivered", "Launcher", "Statistics", "prober"]
@@ -33,67 +45,8 @@ __all__ = ["NO_ELEMENTS", "NO_VALUE64", "REGIONS_SHIFT", "STATISTICS", "Delivere
 RING_RECORDS = 1 << 17
 CLOSE_S = 10.0
 CAPTURED_BYTES = 16 << 20  # some 80,000 captured launches of one tensor
-MAX_DIMS = 24
-_TRIVIAL, _HAS_STATISTICS, _LOST = 1, 2, 4  # flags of a record
-_FLOAT8, _F64, _I64 = 10, 15, 16  # widenings that probe_api.h has beyond ``Widening``
-_FLOAT8_FORMATS = tuple(FLOAT8)
 _TAKE = 1 << 16
-_LONG = ("ticket", "occurrence", "mix64", "value64", "bag64", "xor64", "t_device_ns", "nan_count", "inf_count")
-_WORDS = slice(2, 6)  # mix64 to xor64, in words of 8 bytes
-_RECORD = np.dtype(  # ``og_record`` of probe_api.h
-    [
-        *((name, "<u8") for name in _LONG),
-        ("max_abs", "<f4"),
-        *((name, "<u4") for name in ("flags", "region", "is_captured")),
-    ]
-)
 _MASK32 = (1 << 32) - 1
-
-
-class Statistics(NamedTuple):
-    """What the same pass counted: NaN and infinite elements, and max |x| over what is not NaN (as a float32)."""
-
-    nan_count: int
-    inf_count: int
-    max_abs: float
-
-
-class Delivered(NamedTuple):
-    """One record.
-
-    Attributes:
-        ticket: As ``submit`` gave it.
-        occurrence: 0, then 1, 2, ... for further replays of the CUDA graph that holds the launch.
-        digests: None if lost.
-        t_device_ns: The device's ``%globaltimer``.
-        lost: It will not come.
-        statistics: None unless asked for.
-        region: 0 for the whole tensor, else 1 to 64.
-    """
-
-    ticket: int
-    occurrence: int
-    digests: Digests | None
-    t_device_ns: int
-    lost: bool
-    statistics: Statistics | None
-    region: int
-
-
-class _ViewForm(ctypes.Structure):
-    """``og_view`` of probe_api.h."""
-
-    _fields_ = (
-        ("data", ctypes.c_uint64),
-        ("numel", ctypes.c_int64),
-        ("widening", ctypes.c_int32),
-        ("item_bytes", ctypes.c_int32),
-        ("component_bytes", ctypes.c_int32),
-        ("num_dims", ctypes.c_int32),
-        ("flip", ctypes.c_uint64 * 2),
-        ("sizes", ctypes.c_int64 * MAX_DIMS),
-        ("strides", ctypes.c_int64 * MAX_DIMS),
-    )
 
 
 class Launcher:
@@ -202,7 +155,7 @@ class Launcher:
         Args:
             take: Gives at most so many, each as a tuple of the fields of ``og_record``.
         """
-        self._take = lambda most: np.array(list(take(most)), dtype=_RECORD).tobytes()
+        self._take = lambda most: np.array(list(take(most)), dtype=RECORD).tobytes()
 
     def wait(self, ticket: int, timeout_s: float) -> None:
         """As `Backend.wait`."""
@@ -248,7 +201,7 @@ class Launcher:
         problem = self._opened[key] if key in self._opened else self.open_device(device)
         if problem is not None:
             return [problem] * len(views)
-        pairs = tuple([(view.address, view.layout.prepared or _prepare(view.layout)) for view in views])
+        pairs = tuple([(view.address, view.layout.prepared or prepare(view.layout)) for view in views])
         if not all(pair[1] for pair in pairs):
             return self._submit_readable(device, stream, views)
         first = self._submit(device, stream, pairs, self.flags)
@@ -266,7 +219,7 @@ class Launcher:
             return [problem] * len(views)
         layouts = views.layouts
         if layouts.prepared is None:
-            layouts.prepared = _prepare_all(layouts)
+            layouts.prepared = prepare_all(layouts)
         if layouts.prepared is False or self._last_region:
             return self.submit(list(views))
         layouts.prepared[:, 0] = views.addresses
@@ -278,7 +231,7 @@ class Launcher:
 
     def _submit_one(self, view: View) -> list[int | Unreadable]:
         """The usual case, by the shortest way."""
-        form = view.layout.prepared or _prepare(view.layout)
+        form = view.layout.prepared or prepare(view.layout)
         if not form:
             return self._submit_readable(view.device, view.stream, (view,))
         first = self._submit(view.device, view.stream, ((view.address, form),), self.flags)
@@ -298,8 +251,8 @@ class Launcher:
 
     def _take_records(self) -> Any:
         rows, self._early = self._early, []
-        records = np.frombuffer(self._take(_TAKE), dtype=_RECORD)
-        return np.concatenate((np.array(rows, dtype=_RECORD), records)) if rows else records
+        records = np.frombuffer(self._take(_TAKE), dtype=RECORD)
+        return np.concatenate((np.array(rows, dtype=RECORD), records)) if rows else records
 
     def _take_ranges(self, records: Any) -> tuple[list[Record | Arrived], Any]:
         """What came of `Views`, and the records of all else. Cost: some numpy calls for each range, whatever its length."""
@@ -322,9 +275,9 @@ class Launcher:
             mine = mine[~again] if again.any() else mine
             if not len(mine):
                 continue
-            words = mine.view("<u8").reshape(len(mine), -1)[:, _WORDS].copy()
+            words = mine.view("<u8").reshape(len(mine), -1)[:, WORDS].copy()
             words[:, 3] = (words[:, 3] ^ (words[:, 3] >> np.uint64(32))) & np.uint64(_MASK32)
-            arrived.append(Arrived(first, mine["ticket"].astype(np.int64) - first, words, mine["flags"] & _LOST != 0))
+            arrived.append(Arrived(first, mine["ticket"].astype(np.int64) - first, words, mine["flags"] & IS_LOST != 0))
         return arrived, records[owners < 0] if -1 in found else records[:0]
 
     def _read_all(self, records: Any) -> list[Delivered]:
@@ -332,15 +285,15 @@ class Launcher:
 
     def _read(self, row: tuple[Any, ...]) -> Delivered | None:
         ticket, occurrence, mix64, value64, bag64, xor64, t_device_ns, nan_count, inf_count, max_abs, flags, region, is_captured = row
-        more = is_captured or (region < self._last_region and not flags & _LOST)
+        more = is_captured or (region < self._last_region and not flags & IS_LOST)
         nbytes = self._nbytes.get(ticket) if more else self._nbytes.pop(ticket, None)
         if nbytes is None:
             self._early.append(row)
             return None
-        if flags & _LOST:
+        if flags & IS_LOST:
             return Delivered(ticket, occurrence, None, t_device_ns, True, None, region)
-        digests = Digests(mix64, value64, bag64, (xor64 ^ (xor64 >> 32)) & _MASK32, bool(flags & _TRIVIAL), nbytes)
-        statistics = Statistics(nan_count, inf_count, max_abs) if flags & _HAS_STATISTICS else None
+        digests = Digests(mix64, value64, bag64, (xor64 ^ (xor64 >> 32)) & _MASK32, bool(flags & TRIVIAL), nbytes)
+        statistics = Statistics(nan_count, inf_count, max_abs) if flags & HAS_STATISTICS else None
         return Delivered(ticket, occurrence, digests, t_device_ns, False, statistics, region)
 
 
@@ -369,7 +322,7 @@ def load(path: Path) -> Any:
     """
     module = builds.load_extension(launch_recipe.MODULE, path)
     sizes = module.VIEW_BYTES, module.RECORD_BYTES
-    if sizes != (ctypes.sizeof(_ViewForm), _RECORD.itemsize) or module.KERNELS != cuda_kernels.KERNELS:
+    if sizes != (ctypes.sizeof(ViewForm), RECORD.itemsize) or module.KERNELS != cuda_kernels.KERNELS:
         raise OSError(f"{path} lays its views out differently from this version")
     return module
 
@@ -395,32 +348,3 @@ def _make() -> Launcher | Unreadable:
 def _handles(device: int, flags: int) -> Sequence[int] | Unreadable:
     found = cuda_kernels.kernels(device, cuda_kernels.variant_of(flags))
     return found if isinstance(found, Unreadable) else found.handles
-
-
-def _prepare(layout: Layout) -> bytes:
-    """The view of a layout but for its address, kept with it; empty if it has too many dimensions."""
-    element, num_dims = layout.element, len(layout.lengths)
-    if num_dims > MAX_DIMS:
-        layout.prepared = b""
-        return b""
-    form = _ViewForm(0, layout.numel, _widening(element), element.item_bytes, element.component_bytes, num_dims)
-    form.flip[0], form.flip[1] = layout.flip
-    for place, (length, step) in enumerate(zip(layout.lengths, layout.steps, strict=True)):
-        form.sizes[place], form.strides[place] = length, step * element.item_bytes
-    layout.prepared = bytes(form)
-    return layout.prepared
-
-
-def _prepare_all(layouts: Layouts) -> Any:
-    """Views of layouts, a row of words each, of which the first is to be the address; False if one has too many dimensions."""
-    forms = [layout.prepared or _prepare(layout) for layout in layouts.each]
-    return np.frombuffer(bytearray(b"".join(forms)), dtype=np.uint64).reshape(len(forms), -1) if all(forms) else False
-
-
-def _widening(element: ElementType) -> int:
-    """As probe_api.h numbers it."""
-    if element.widening == Widening.TABLE8:
-        return _FLOAT8 + _FLOAT8_FORMATS.index(element.name)
-    if element.widening == Widening.B64 and element.name in ("float64", "complex128"):
-        return _F64
-    return _I64 if element.name == "int64" else int(element.widening)

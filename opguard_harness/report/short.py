@@ -6,6 +6,7 @@ observed programs; everything passes through the terminal escape.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from opguard_harness.report import device_words, semantic_words
@@ -25,6 +26,10 @@ ORIGINS = {
     "permutation": "the same elements in another order",
     "structure": "one side does work that the other one lacks",
 }
+_PERHAPS_MUTATED = (
+    "all arguments are equal, all inputs as well as far as they were read again, and the result differs (another implementation, a race, "
+    "hardware, or an input that was overwritten unseen; mode `verify` tells them apart)"
+)
 NEXT = {
     "operator": "run both sides once more; if the place moves, it is a race; else compare the implementations of this operator",
     "argument": "follow the argument back to where it is computed",
@@ -39,6 +44,16 @@ NEXT = {
 }
 _CAVEATS = ("precision-policy", "unseeded", "runs-differ")
 _COMPARED = (("ranks", "ranks"), ("steps", "steps"), ("paired", "paired_share"))
+
+
+def means(pivot: Mapping[str, Any]) -> str:
+    """What the origin of a pivot means.
+
+    Args:
+        pivot: As in an answer.
+    """
+    perhaps = pivot["origin"] == "operator" and "mutated" in pivot["origin_alternatives"]
+    return _PERHAPS_MUTATED if perhaps else ORIGINS[pivot["origin"]]
 
 
 def short_answer(answer: dict[str, Any]) -> list[str]:
@@ -65,7 +80,7 @@ def _diverged(answer: dict[str, Any]) -> list[str]:
     return [
         f"diverged    {where}: {what}, after {answer['prefix']['pairs']} equal pairs{_replayed(answer)}",
         *(f"{side:<11} {_place(pivot[side])}" for side in ("reference", "suspect")),
-        f"origin      {pivot['origin']}{others}: {ORIGINS[pivot['origin']]}.{said}{caution}",
+        f"origin      {pivot['origin']}{others}: {means(pivot)}.{said}{caution}",
         f"next        {_offered(answer) or (_cut(caveat['fix'], 300) if caveat else NEXT[pivot['origin']])}",
     ]
 

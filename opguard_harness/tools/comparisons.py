@@ -238,7 +238,7 @@ def pivot_of(found: Found, pivot: dict[str, Any], detail: int) -> dict[str, Any]
         pivot: As in an answer.
         detail: Innermost frames of each stack to show; also bounds the list of near places.
     """
-    from opguard_harness.report.short import ORIGINS
+    from opguard_harness.report.short import means
 
     keys = ("rank", "step", "microbatch", "phase", "operator", "slot", "origin")
     if detail <= _BARE:
@@ -255,7 +255,7 @@ def pivot_of(found: Found, pivot: dict[str, Any], detail: int) -> dict[str, Any]
     forward = {side: line(pivot["forward"][side]) for side in SIDES if pivot["forward"][side]} if pivot["forward"] else {}
     return {
         **shown({key: pivot[key] for key in keys}, 80),
-        "means": ORIGINS[pivot["origin"]],
+        "means": means(pivot),
         **({"or": pivot["origin_alternatives"]} if pivot["origin_alternatives"] else {}),
         **({} if pivot["thread"] == "main" else {"thread": shown(pivot["thread"], 80)}),
         **{side: place(pivot[side]) for side in SIDES},

@@ -7,7 +7,7 @@ import pytest
 
 from opguard_core.fingerprint import cpu
 from opguard_core.fingerprint.dtypes import ELEMENT_TYPES
-from opguard_core.probe import cuda
+from opguard_core.probe import cuda_forms
 from opguard_core.probe.asking import Arrived, Layout, Layouts, Record, Views
 from opguard_core.probe.kinds import Unreadable
 from opguard_core.probe.promise import LOST, Deliveries
@@ -131,7 +131,7 @@ def test_records_that_come_before_the_launcher_knows_their_range_are_kept(make):
 def test_another_reader_of_the_queue_hands_on_what_is_not_its_own(make):
     fake = make()
     stream, arrays = fake.stream(), floats(12)
-    fake.launcher.read_from(lambda most: np.frombuffer(fake.module.take(most), dtype=cuda._RECORD).tolist())
+    fake.launcher.read_from(lambda most: np.frombuffer(fake.module.take(most), dtype=cuda_forms.RECORD).tolist())
     deliveries = Deliveries(fake.launcher)
     assert deliveries.collect() == 0
     promise, gathered = deliveries.ask(fake.view(arrays[0], stream=stream)), deliveries.ask_together(views_of(arrays, stream))
@@ -169,7 +169,7 @@ def test_a_stream_that_may_not_be_launched_on_refuses_all(make):
 def test_what_has_too_many_dimensions_leaves_the_others_readable(make):
     fake = make()
     array = np.zeros(4, dtype=np.float32)
-    many = Layout(ELEMENT_TYPES["float32"], (2,) * (cuda.MAX_DIMS + 1), tuple(3 ** (k + 1) for k in range(cuda.MAX_DIMS + 1)))
+    many = Layout(ELEMENT_TYPES["float32"], (2,) * (cuda_forms.MAX_DIMS + 1), tuple(3 ** (k + 1) for k in range(cuda_forms.MAX_DIMS + 1)))
     plain = Layout(ELEMENT_TYPES["float32"], (4,), (1,))
     views = Views([array] * 2, Layouts([many, plain]), [array.ctypes.data] * 2, 0, fake.stream())
     deliveries = Deliveries(fake.launcher)
