@@ -39,6 +39,7 @@ from opguard_core.engines.shims import hide_from_compiler
 from opguard_core.engines.threads import Threads
 from opguard_core.engines.transplanter import Transplanter
 from opguard_core.engines.witness import Witness
+from opguard_core.engines.written_unseen import WrittenUnseen
 from opguard_core.errors import CaptureError, OpGuardError
 from opguard_core.fingerprint.constants import DEFINITION
 from opguard_core.ids import SENTINEL, Marker
@@ -121,7 +122,8 @@ class Session:
         if self._watch:
             assert self.semantic is not None
             self.semantic.install(self._patches)
-            self._patches.install(self.hooks, Reads(self.context, self.outside), self.compiled)
+            unseen = WrittenUnseen(self.context, self.outside)
+            self._patches.install(self.hooks, Reads(self.context, unseen), unseen, self.compiled)
             self.kernels.install(self._patches)
             self.compiled.start()
         else:

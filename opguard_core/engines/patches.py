@@ -18,6 +18,7 @@ from opguard_core.engines.hooks import Hooks, ignore
 from opguard_core.engines.imports import WhenImported
 from opguard_core.engines.reads import Reads
 from opguard_core.engines.shims import Patch, around
+from opguard_core.engines.written_unseen import WrittenUnseen
 
 
 class Patches:
@@ -36,7 +37,7 @@ class Patches:
         self.add(torch.nn.Module, "__init__", hooks.enter_made, ignore)
         self._add_updates(hooks)
 
-    def install(self, hooks: Hooks, reads: Reads, compiled: CompiledRegions) -> None:
+    def install(self, hooks: Hooks, reads: Reads, unseen: WrittenUnseen, compiled: CompiledRegions) -> None:
         """Replace what the hooks need."""
         self._patches.append(Patch(torch.nn.Module, "__call__", hooks.around_modules))
         engine = torch.autograd.graph._engine_run_backward
@@ -47,15 +48,15 @@ class Patches:
         self.add(torch.utils.data.dataloader._BaseDataLoaderIter, "__next__", hooks.enter_fetch, ignore)
         self.add(torch.Tensor, "tolist", reads.enter_tolist, ignore)
         self.add(torch.Tensor, "numpy", reads.enter_numpy, ignore)
-        self.add(torch.Tensor, "__dlpack__", reads.enter_share, ignore)
+        self.add(torch.Tensor, "__dlpack__", unseen.enter_share, ignore)
         # Whoever asks for an address may write there: a kernel of its own, ctypes.
-        self.add(torch.Tensor, "data_ptr", reads.enter_share, ignore)
+        self.add(torch.Tensor, "data_ptr", unseen.enter_share, ignore)
         for owner in (torch, torch.utils.dlpack):
-            self.add(owner, "to_dlpack", reads.enter_share, ignore)
-        self.add(torch.UntypedStorage, "resize_", reads.enter_resize, reads.leave_resize)
+            self.add(owner, "to_dlpack", unseen.enter_share, ignore)
+        self.add(torch.UntypedStorage, "resize_", unseen.enter_resize, unseen.leave_resize)
         for name in ("_share_fd_cpu_", "_share_filename_cpu_"):  # what `share_memory_` and a tensor that is sent to a process come to
-            self.add(torch.UntypedStorage, name, reads.enter_share_memory, reads.leave_share_memory)
-        self.add(torch.cuda.CUDAGraph, "replay", reads.enter_replay, ignore)
+            self.add(torch.UntypedStorage, name, unseen.enter_share_memory, unseen.leave_share_memory)
+        self.add(torch.cuda.CUDAGraph, "replay", unseen.enter_replay, ignore)
         self.add(torch, "compile", compiled.enter, compiled.leave)
         self.add(torch, "save", reads.enter_save, ignore)
 

@@ -1,4 +1,4 @@
-"""Bytes that leave for Python or a file without any operator, ``tolist``, ``numpy``, ``torch.save``; and memory that others may write.
+"""Bytes that leave for Python or a file without any operator: ``tolist``, ``numpy``, ``torch.save``.
 
 `item` and its like are operators (``aten._local_scalar_dense``) and seen as such.
 """
@@ -11,11 +11,10 @@ from typing import Any
 
 import torch
 
-from opguard_core.engines.kinds import is_plain
 from opguard_core.engines.markers import event_here, gap
-from opguard_core.engines.outside import OutsideCalls
 from opguard_core.engines.quiet import quiet
 from opguard_core.engines.rank import RankContext
+from opguard_core.engines.written_unseen import WrittenUnseen
 from opguard_core.ids import Kind
 from opguard_core.probe.promise import TOGETHER
 from opguard_core.trace.schema import SlotRow
@@ -28,11 +27,11 @@ class Reads:
 
     Args:
         context: The rank's shared bookkeeping.
-        outside: Who observes calls that work on addresses, and is told which memory has been shown.
+        unseen: Is told of memory that is shared from now on.
     """
 
-    def __init__(self, context: RankContext, outside: OutsideCalls | None = None) -> None:
-        self._context, self._outside = context, outside
+    def __init__(self, context: RankContext, unseen: WrittenUnseen) -> None:
+        self._context, self._unseen = context, unseen
 
     def enter_tolist(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """``Tensor.tolist``."""
@@ -41,64 +40,7 @@ class Reads:
     def enter_numpy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """``Tensor.numpy``: the array shares memory, so from now on the bytes can change unseen."""
         self._emit("python.numpy", [("0", tensor) for tensor in args[:1]])
-        self._share(args[:1])
-
-    def _share(self, tensors: tuple[Any, ...]) -> None:
-        context, outside = self._context, self._outside
-        if context.dead or (outside is not None and outside.knows_addresses()):
-            return
-        try:
-            for tensor in tensors:
-                with quiet():
-                    if is_plain(tensor):
-                        record = context.storages.of(tensor, context.outbox.next_seq)
-                        record.foreign = True
-                        if outside is not None:
-                            outside.addresses.show(tensor, record)
-        except Exception as error:  # noqa: BLE001  the step guard
-            context.guard.caught("shared memory", error)
-
-    def enter_share(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """``Tensor.__dlpack__``, ``data_ptr``: nothing is read yet, but someone else may write from now on."""
-        self._share(args[:1])
-
-    def enter_resize(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """``UntypedStorage.resize_``: by which sharded training frees parameters, and makes room for them again."""
-        return args[0] if args else None
-
-    def leave_resize(self, storage: Any, returned: bool) -> None:
-        """Its bytes are others now, or nobody's."""
-        context = self._context
-        if storage is None or context.dead:
-            return
-        try:
-            context.storages.resized(storage)
-        except Exception as error:  # noqa: BLE001  the step guard
-            context.guard.caught("resized storage", error)
-
-    def enter_share_memory(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """``UntypedStorage._share_fd_cpu_`` and its like: they copy the bytes to where another process can write, with operators."""
-        return args[0] if args else None
-
-    def leave_share_memory(self, storage: Any, returned: bool) -> None:
-        """Another process may write from now on."""
-        context = self._context
-        if storage is None or context.dead:
-            return
-        try:
-            context.storages.shared(storage)
-        except Exception as error:  # noqa: BLE001  the step guard
-            context.guard.caught("shared memory", error)
-
-    def enter_replay(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """``CUDAGraph.replay``: its kernels write what they wrote when they were captured, and no operator says so."""
-        context = self._context
-        if context.dead:
-            return
-        try:
-            context.storages.forget_written()
-        except Exception as error:  # noqa: BLE001  the step guard
-            context.guard.caught("replay", error)
+        self._unseen.share(args[:1])
 
     def enter_save(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """``torch.save``: every tensor in the saved object, named by the keys that lead to it."""

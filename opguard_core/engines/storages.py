@@ -116,7 +116,11 @@ class Storage:
         return bool(self._elements(offset, geometry, self.mask).all())
 
     def carried(self, offset: int, geometry: Geometry, version: int | None) -> Known | None:
-        """Digests of this view, or of one with the same logical bytes, if nobody is known to have written there since they were taken."""
+        """Digests of this view, or of one with the same logical bytes, if nobody is known to have written there since they were taken.
+
+        Who cannot be known: native code that writes by an address that no Python asked for, and raises no counter. What is known of
+        it ends with the window (`forget_read`).
+        """
         seen = self.written.get((offset, geometry.base))
         return seen.digests if seen is not None and seen.holds(version) else None
 
