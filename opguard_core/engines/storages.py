@@ -119,7 +119,7 @@ class Storage:
         """Digests of this view, or of one with the same logical bytes, if nobody is known to have written there since they were taken.
 
         Who cannot be known: native code that writes by an address that no Python asked for, and raises no counter. What is known of
-        it ends with the window (`forget_read`).
+        it ends with the window (`Storages.forget_older`).
         """
         seen = self.written.get((offset, geometry.base))
         return seen.digests if seen is not None and seen.holds(version) else None

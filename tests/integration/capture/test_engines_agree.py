@@ -67,6 +67,7 @@ QUICK = frozenset(
         "outside.functions_of_an_extension",
         "outside.operators_inside_a_function",
         "optimizers.adamw_foreach",
+        "optimizers.in_native_code",
         "optimizers.numbers_in_the_state",
         "optimizers.owners_that_come_and_go",
         "threads.side_by_side",
