@@ -51,6 +51,10 @@ class Addresses:
             shown.pop(address, None)  # again, as the newest
             shown[address] = Shown(record, tensor.dtype, tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride()))
 
+    def was_shown(self, number: int) -> bool:
+        """Whether a number is an address that the program was given, wherever in memory that lies."""
+        return number in self._shown
+
     def tensor_at(self, address: int) -> torch.Tensor | None:
         """The living tensor that was shown with this address, or the storage that it lies in as bytes; None if there is none."""
         shown = self._shown.get(address)

@@ -80,7 +80,7 @@ class CupyKernels:
             if not tensors:
                 return None
             with self._on_its_stream():
-                return outside.before(operator_of(kernel), tensors, arguments_text(args, kwargs), frame)
+                return outside.before(operator_of(kernel), tensors, arguments_text(args, kwargs, outside.addresses), frame)
         except Exception as error:  # noqa: BLE001  the step guard
             outside.context.guard.caught("CuPy kernel", error)
             return None

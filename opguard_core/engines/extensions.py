@@ -179,27 +179,37 @@ def results_of(result: Any) -> list[tuple[str, torch.Tensor]]:
     return found
 
 
-def arguments_text(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-    """Canonical text of the arguments that are no tensors, "0=4;eps=0x1p-3"; what looks like an address of memory is not written out."""
-    return ";".join(_texts(args, kwargs))
+def arguments_text(args: tuple[Any, ...], kwargs: Mapping[str, Any], addresses: Addresses | None = None) -> str:
+    """Canonical text of the arguments that are no tensors, "0=4;eps=0x1p-3"; an address of memory, or what looks like one, is not written out.
+
+    Args:
+        args: Positional arguments.
+        kwargs: Others.
+        addresses: What the program has shown.
+    """
+    return ";".join(_texts(args, kwargs, addresses))
 
 
-def _texts(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[str]:
+def _texts(args: tuple[Any, ...], kwargs: Mapping[str, Any], addresses: Addresses | None) -> Iterator[str]:
     for name, value in [*((str(index), value) for index, value in enumerate(args)), *kwargs.items()]:
         if isinstance(value, torch.Tensor):
             continue
-        if type(value) is int and _LOWEST_ADDRESS <= value < _HIGHEST_ADDRESS:
+        if type(value) is int and _is_address(value, addresses):
             yield f"{name}=address"
         elif type(value) in (list, tuple, dict) and len(value) > MOST_ITEMS:
             yield f"{name}={type(value).__name__}[{len(value)}]"
         else:
-            yield argument_text(name, _without_addresses(value))
+            yield argument_text(name, _without_addresses(value, addresses))
 
 
-def _without_addresses(value: Any) -> Any:
+def _is_address(value: int, addresses: Addresses | None) -> bool:
+    return _LOWEST_ADDRESS <= value < _HIGHEST_ADDRESS or (addresses is not None and addresses.was_shown(value))
+
+
+def _without_addresses(value: Any, addresses: Addresses | None) -> Any:
     if type(value) is int:
-        return "address" if _LOWEST_ADDRESS <= value < _HIGHEST_ADDRESS else value
-    return [_without_addresses(item) for item in value] if type(value) in (list, tuple) else value
+        return "address" if _is_address(value, addresses) else value
+    return [_without_addresses(item, addresses) for item in value] if type(value) in (list, tuple) else value
 
 
 class ExtensionCalls:
@@ -249,7 +259,7 @@ class ExtensionCalls:
                     outside.binaries.see(name, function)
                 with quiet():
                     tensors = tensors_in(args, kwargs, self._addresses)
-                call = outside.before(name, tensors, arguments_text(args, kwargs), frame)
+                call = outside.before(name, tensors, arguments_text(args, kwargs, self._addresses), frame)
             except Exception as error:  # noqa: BLE001  the step guard
                 outside.context.guard.caught(f"arguments of {name}", error)
         del frame
