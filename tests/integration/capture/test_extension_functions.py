@@ -117,6 +117,8 @@ def test_tensors_are_found_in_containers_and_everything_else_is_text():
     assert "handle=address" in arguments_text(args, kwargs)
     assert "big=1152921504606846976" in arguments_text(args, kwargs)
     assert arguments_text((x, [1] * 100), {}) == "1=list[100]"
+    assert [path for path, _ in results_of((x, None, [y]))] == ["out.0", "out.2.0"]
+    assert results_of(3.0) == []
 
 
 def test_an_address_that_the_program_was_given_is_none_of_its_numbers_however_low_it_lies():
@@ -126,8 +128,6 @@ def test_an_address_that_the_program_was_given_is_none_of_its_numbers_however_lo
 
     assert arguments_text((372736640, [372736640, 4]), {"n": 5}) == "0=372736640;1=[372736640,4];n=5"
     assert arguments_text((372736640, [372736640, 4]), {"n": 5}, Shown()) == "0=address;1=['address',4];n=5"
-    assert [path for path, _ in results_of((x, None, [y]))] == ["out.0", "out.2.0"]
-    assert results_of(3.0) == []
 
 
 def test_memory_that_the_program_has_shown_is_found_by_address_and_by_array():
