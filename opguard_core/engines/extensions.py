@@ -180,7 +180,7 @@ def results_of(result: Any) -> list[tuple[str, torch.Tensor]]:
 
 
 def arguments_text(args: tuple[Any, ...], kwargs: Mapping[str, Any], addresses: Addresses | None = None) -> str:
-    """Canonical text of the arguments that are no tensors, "0=4;eps=0x1p-3"; what is, or looks like, an address of memory is not written out.
+    """Canonical text of arguments that are no tensors, "0=4;eps=0x1p-3"; what is, or looks like, an address of memory is not written out.
 
     Args:
         args: Positional arguments.
