@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from opguard_core.fingerprint.layout import merge_dimensions
+
 
 class Geometry:
     """What a slot row says about dtype, shape and strides.
@@ -42,19 +44,7 @@ class Geometry:
 
     def merged(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Sizes and strides without dimensions of length one, and with those joined that lie densely in one another."""
-        if self.nbytes == 0:
-            return (0,), (1,)
-        sizes: list[int] = []
-        steps: list[int] = []
-        for size, step in zip(self.sizes, self.steps, strict=True):
-            if size == 1:
-                continue
-            if steps and steps[-1] == step * size:
-                sizes[-1], steps[-1] = sizes[-1] * size, step
-            else:
-                sizes.append(size)
-                steps.append(step)
-        return tuple(sizes), tuple(steps)
+        return merge_dimensions(self.sizes, self.steps) if self.nbytes else ((0,), (1,))
 
 
 class Geometries:

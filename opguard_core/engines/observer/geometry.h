@@ -7,6 +7,7 @@
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/DynamicTypes.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -65,19 +66,8 @@ class Geometry : public c10::intrusive_ptr_target {
 
   // Sizes and strides without dimensions of length one, and with those joined that lie densely in one another.
   static std::pair<at::DimVector, at::DimVector> merged(at::IntArrayRef sizes, at::IntArrayRef steps) {
-    at::DimVector joined_sizes, joined_steps;
-    for (size_t index = 0; index < sizes.size(); ++index) {
-      if (sizes[index] == 0) return {{0}, {1}};
-      if (sizes[index] == 1) continue;
-      if (!joined_steps.empty() && joined_steps.back() == steps[index] * sizes[index]) {
-        joined_sizes.back() *= sizes[index];
-        joined_steps.back() = steps[index];
-      } else {
-        joined_sizes.push_back(sizes[index]);
-        joined_steps.push_back(steps[index]);
-      }
-    }
-    return {joined_sizes, joined_steps};
+    if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) return {{0}, {1}};
+    return merge_dimensions(sizes, steps);
   }
 
   // How such memory is read, worked out on first use for each of the four kinds of view.

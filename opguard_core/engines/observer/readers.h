@@ -73,6 +73,22 @@ class Twin {
   std::vector<std::unique_ptr<std::array<uint32_t, 256>>> tables_;
 };
 
+// layout.merge_dimensions: drop dimensions of length one and join neighbours that are dense in one another. No size may be zero.
+inline std::pair<at::DimVector, at::DimVector> merge_dimensions(at::IntArrayRef sizes, at::IntArrayRef steps) {
+  at::DimVector lengths, strides;
+  for (size_t index = 0; index < sizes.size(); ++index) {
+    if (sizes[index] == 1) continue;
+    if (!strides.empty() && strides.back() == steps[index] * sizes[index]) {
+      lengths.back() *= sizes[index];
+      strides.back() = steps[index];
+    } else {
+      lengths.push_back(sizes[index]);
+      strides.push_back(steps[index]);
+    }
+  }
+  return {lengths, strides};
+}
+
 // Everything about one (dtype, shape, strides, signs) that does not depend on the address.
 struct Reader {
   Plan plan;
@@ -128,7 +144,7 @@ struct Reader {
   }
 
  private:
-  // layout.merge_dimensions: drop dimensions of length one and join neighbours that are dense in one another.
+  // The shortest walk over an array; false if that has more dimensions than the twin knows.
   bool merge(at::IntArrayRef sizes, at::IntArrayRef steps) {
     for (const int64_t size : sizes) {
       if (size == 0) {
@@ -138,24 +154,16 @@ struct Reader {
         return true;
       }
     }
+    const auto [lengths, strides] = merge_dimensions(sizes, steps);
+    if (lengths.size() > static_cast<size_t>(kMaxDims)) return false;
     int64_t last = 0;
-    int dims = 0;
-    for (size_t index = 0; index < sizes.size(); ++index) {
-      const int64_t length = sizes[index], step = steps[index] * plan.item_bytes;
-      last += (length - 1) * steps[index];
-      if (length == 1) continue;
-      plan.numel *= length;
-      if (dims > 0 && plan.strides[dims - 1] == step * length) {
-        plan.shape[dims - 1] *= length;
-        plan.strides[dims - 1] = step;
-        continue;
-      }
-      if (dims == kMaxDims) return false;
-      plan.shape[dims] = length;
-      plan.strides[dims] = step;
-      ++dims;
+    for (size_t index = 0; index < lengths.size(); ++index) {
+      last += (lengths[index] - 1) * strides[index];
+      plan.numel *= lengths[index];
+      plan.shape[index] = lengths[index];
+      plan.strides[index] = strides[index] * plan.item_bytes;
     }
-    plan.num_dims = dims;
+    plan.num_dims = static_cast<int>(lengths.size());
     extent_bytes = (last + 1) * plan.item_bytes;
     return true;
   }
