@@ -53,9 +53,9 @@ class Patches:
         self.add(torch.Tensor, "data_ptr", unseen.enter_share, ignore)
         for owner in (torch, torch.utils.dlpack):
             self.add(owner, "to_dlpack", unseen.enter_share, ignore)
-        self.add(torch.UntypedStorage, "resize_", unseen.enter_resize, unseen.leave_resize)
+        self.add(torch.UntypedStorage, "resize_", unseen.enter_of_storage, unseen.leave_resize)
         for name in ("_share_fd_cpu_", "_share_filename_cpu_"):  # what `share_memory_` and a tensor that is sent to a process come to
-            self.add(torch.UntypedStorage, name, unseen.enter_share_memory, unseen.leave_share_memory)
+            self.add(torch.UntypedStorage, name, unseen.enter_of_storage, unseen.leave_share_memory)
         self.add(torch.cuda.CUDAGraph, "replay", unseen.enter_replay, ignore)
         self.add(torch, "compile", compiled.enter, compiled.leave)
         self.add(torch, "save", reads.enter_save, ignore)

@@ -25,7 +25,7 @@ class _Views:
         self._told: set[tuple[object, ...]] = set()
 
     def add(self, tensor: torch.Tensor) -> bool:
-        """Whether a view had not been told; it is now. What was written beside it, in its storage, may have changed unseen."""
+        """Whether a view had not been told; it is now."""
         if not is_plain(tensor):
             return True
         geometry, offset, record = self._context.probes.locate(tensor, self._context.outbox.next_seq)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from opguard_core.engines.kinds import is_plain
@@ -41,40 +42,29 @@ class WrittenUnseen:
         """``Tensor.__dlpack__``, ``data_ptr``: nothing is read yet, but someone else may write from now on."""
         self.share(args[:1])
 
-    def enter_resize(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """``UntypedStorage.resize_``: by which sharded training frees parameters, and makes room for them again."""
+    def enter_of_storage(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A method of ``UntypedStorage`` that `leave_resize` or `leave_share_memory` follows."""
         return args[0] if args else None
 
     def leave_resize(self, storage: Any, returned: bool) -> None:
-        """Its bytes are others now, or nobody's."""
-        context = self._context
-        if storage is None or context.dead:
-            return
-        try:
-            context.storages.resized(storage)
-        except Exception as error:  # noqa: BLE001  the step guard
-            context.guard.caught("resized storage", error)
-
-    def enter_share_memory(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """``UntypedStorage._share_fd_cpu_`` and its like: they copy the bytes to where another process can write, with operators."""
-        return args[0] if args else None
+        """``resize_``, by which sharded training frees parameters, and makes room for them again: its bytes are others now, or nobody's."""
+        if storage is not None:
+            self._guarded("resized storage", self._context.storages.resized, storage)
 
     def leave_share_memory(self, storage: Any, returned: bool) -> None:
-        """Another process may write from now on."""
-        context = self._context
-        if storage is None or context.dead:
-            return
-        try:
-            context.storages.shared(storage)
-        except Exception as error:  # noqa: BLE001  the step guard
-            context.guard.caught("shared memory", error)
+        """``_share_fd_cpu_`` and its like copied the bytes, with operators, to where another process may write from now on."""
+        if storage is not None:
+            self._guarded("shared memory", self._context.storages.shared, storage)
 
     def enter_replay(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """``CUDAGraph.replay``: its kernels write what they wrote when they were captured, and no operator says so."""
+        self._guarded("replay", self._context.storages.forget_written)
+
+    def _guarded(self, what: str, tell: Callable[..., None], *given: Any) -> None:
         context = self._context
         if context.dead:
             return
         try:
-            context.storages.forget_written()
+            tell(*given)
         except Exception as error:  # noqa: BLE001  the step guard
-            context.guard.caught("replay", error)
+            context.guard.caught(what, error)
