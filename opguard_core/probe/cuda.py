@@ -24,6 +24,7 @@ from opguard_core.probe import cuda_kernels, ending, launch_recipe
 from opguard_core.probe.asking import Arrived, Views
 from opguard_core.probe.cuda_forms import (
     HAS_STATISTICS,
+    IS_LOST,
     MAX_DIMS,
     RECORD,
     TRIVIAL,
@@ -34,7 +35,6 @@ from opguard_core.probe.cuda_forms import (
     prepare,
     prepare_all,
 )
-from opguard_core.probe.cuda_forms import LOST as IS_LOST
 from opguard_core.probe.cuda_kernels import NO_ELEMENTS, NO_VALUE64, REGIONS_SHIFT, STATISTICS
 from opguard_core.probe.kinds import Unreadable
 from opguard_core.probe.promise import LOST, Record, View

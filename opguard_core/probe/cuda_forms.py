@@ -12,7 +12,7 @@ from opguard_core.fingerprint.dtypes import FLOAT8, ElementType, Widening
 from opguard_core.probe.asking import Layout, Layouts
 
 MAX_DIMS = 24
-TRIVIAL, HAS_STATISTICS, LOST = 1, 2, 4  # flags of a record
+TRIVIAL, HAS_STATISTICS, IS_LOST = 1, 2, 4  # flags of a record
 _FLOAT8, _F64, _I64 = 10, 15, 16  # widenings that probe_api.h has beyond ``Widening``
 _FLOAT8_FORMATS = tuple(FLOAT8)
 _LONG = ("ticket", "occurrence", "mix64", "value64", "bag64", "xor64", "t_device_ns", "nan_count", "inf_count")

@@ -10,8 +10,9 @@ What it cannot see: whether the memory has ever been written.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -27,6 +28,7 @@ from opguard_core.probe.promise import Deliveries, Derived, Known, Layout, View
 __all__ = ["Unreadable", "fingerprint", "fingerprint_host", "kind"]
 
 _MAX_READERS = 8192
+_Way = TypeVar("_Way", cpu.Reader, Layout)
 _NOISE_KEYS = ("ADInplaceOrView", "Autograd", "Autocast", "PythonTLSSnapshot")
 _HOST = frozenset({"CPU"})
 _SIGNS = frozenset({"Conjugate", "Negative"})
@@ -93,36 +95,26 @@ def _read(t: torch.Tensor) -> Known | Unreadable:
         return _read_content(t, kinds.content(t, keys))
 
 
-def _reader_of(t: torch.Tensor, flip: tuple[int, int] = (0, 0)) -> cpu.Reader:
+def _kept(known: dict[tuple[Any, ...], _Way], make: Callable[..., _Way], t: torch.Tensor, flip: tuple[int, int] = (0, 0)) -> _Way:
+    """How ``t`` is read, whatever its address: made once for each dtype, shape, strides and signs."""
     shape, strides = t.shape, t.stride()
     key = (t.dtype, shape, strides, flip)
-    reader = _readers.get(key)
-    if reader is None:
-        if len(_readers) >= _MAX_READERS:
-            _readers.clear()
-        reader = _readers[key] = cpu.Reader(_element(t.dtype), tuple(shape), strides, flip)
-    return reader
-
-
-def _layout_of(t: torch.Tensor, flip: tuple[int, int] = (0, 0)) -> Layout:
-    shape, strides = t.shape, t.stride()
-    key = (t.dtype, shape, strides, flip)
-    layout = _layouts.get(key)
-    if layout is None:
-        if len(_layouts) >= _MAX_READERS:
-            _layouts.clear()
-        layout = _layouts[key] = Layout(_element(t.dtype), tuple(shape), strides, flip)
-    return layout
+    way = known.get(key)
+    if way is None:
+        if len(known) >= _MAX_READERS:
+            known.clear()
+        way = known[key] = make(_element(t.dtype), tuple(shape), strides, flip)
+    return way
 
 
 def plan_of(t: torch.Tensor) -> cpu.Reader | Layout | None:
     """How ``t`` is read wherever it lies, at once or later, if it is plain memory without signs to be flipped; None if not."""
     keys = kind(t)
     if keys is _HOST:
-        return _reader_of(t)
+        return _kept(_readers, cpu.Reader, t)
     if keys & _SIGNS or not _is_dense(t, keys) or backends.deliveries_for(t.device.type) is None:
         return None
-    return _layout_of(t)
+    return _kept(_layouts, Layout, t)
 
 
 def _is_dense(t: torch.Tensor, keys: frozenset[str]) -> bool:
@@ -131,7 +123,7 @@ def _is_dense(t: torch.Tensor, keys: frozenset[str]) -> bool:
 
 
 def _read_host(t: torch.Tensor, flip: tuple[int, int] = (0, 0)) -> Digests | Unreadable:
-    reader = _reader_of(t, flip)
+    reader = _kept(_readers, cpu.Reader, t, flip)
     extent = reader.extent_bytes
     if not extent:
         return reader.read(0)
@@ -167,7 +159,7 @@ def _read_dense(t: torch.Tensor, keys: frozenset[str]) -> Known | Unreadable:
 
 
 def _read_later(t: torch.Tensor, flip: tuple[int, int], later: Deliveries) -> Known | Unreadable:
-    layout = _layout_of(t, flip)
+    layout = _kept(_layouts, Layout, t, flip)
     if not layout.numel:
         return torch_twin.finished((0,) * 5, 0, layout.element)
     if t.storage_offset() * t.itemsize + layout.extent_bytes > t.untyped_storage().nbytes():

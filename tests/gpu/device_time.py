@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import re
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -24,7 +23,6 @@ from typing import Any
 import torch
 
 from opguard_core.capture.session import start
-from opguard_core.fingerprint.dtypes import ELEMENT_TYPES
 from opguard_core.plan.config import RunConfig
 from tests.gpu.models import SIZES, TINY, TITLES, training
 from tests.gpu.rows import Rows, where
@@ -81,12 +79,8 @@ def read_gb(folder: Path, window: int) -> float:
     """Billions of bytes whose digests one step's events have."""
     tables, _ = read_tables(folder / "rank-00000")
     inside = {seq for seq, found in zip(tables["events"]["seq"], tables["events"]["window"], strict=True) if found == window}
-    slots = tables["slots"]
-    total = 0
-    for seq, status, dtype, shape in zip(*(slots[name] for name in ("seq", "status", "dtype", "shape")), strict=True):
-        if seq in inside and status == "probed":
-            total += math.prod(int(size) for size in re.findall(r"\d+", shape)) * ELEMENT_TYPES[dtype].item_bytes
-    return total / 1e9
+    columns = (tables["slots"][name] for name in ("seq", "status", "nbytes"))
+    return sum(nbytes for seq, status, nbytes in zip(*columns, strict=True) if seq in inside and status == "probed") / 1e9
 
 
 def launches_in(folder: Path, windows: range) -> list[tuple[str, int]]:
@@ -101,12 +95,9 @@ def launches_in(folder: Path, windows: range) -> list[tuple[str, int]]:
         if window in windows
     }
     found: dict[tuple[int, bool], list[tuple[str, int]]] = defaultdict(list)
-    columns = ("seq", "direction", "status", "device", "dtype", "shape", "strides")
-    for seq, direction, status, device, dtype, shape, strides in zip(*(tables["slots"][name] for name in columns), strict=True):
-        if seq not in operators or status != "probed" or not device.startswith("cuda"):
-            continue
-        nbytes = math.prod(int(size) for size in re.findall(r"\d+", shape)) * ELEMENT_TYPES[dtype].item_bytes
-        if nbytes:
+    columns = ("seq", "direction", "status", "device", "dtype", "shape", "strides", "nbytes")
+    for seq, direction, status, device, dtype, shape, strides, nbytes in zip(*(tables["slots"][name] for name in columns), strict=True):
+        if seq in operators and status == "probed" and device.startswith("cuda") and nbytes:
             found[seq, direction != "in"].append((f"{dtype} [{shape}]{f' by [{strides}]' if strides else ''}", nbytes))
     return [
         (f"{operators[seq]}: {_together([words for words, _ in views])}", sum(nbytes for _, nbytes in views))

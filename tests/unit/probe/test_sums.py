@@ -14,10 +14,12 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 from opguard_core.engines.quiet import quiet
+from opguard_core.fingerprint import cpu
 from opguard_core.fingerprint.constants import MASK64, finish, mix_lane
 from opguard_core.fingerprint.digest import Digests
 from opguard_core.probe import alike, backends, sums
 from opguard_core.probe import tensor as tensor_module
+from opguard_core.probe.asking import Layout
 from opguard_core.probe.kinds import Unreadable
 from opguard_core.probe.promise import settle
 from opguard_core.probe.tensor import fingerprint
@@ -323,7 +325,8 @@ def test_who_digests_may_change():
 
 def test_tensors_of_which_some_answer_at_once_are_summed_up_together(monkeypatch):
     def plan_of(tensor):
-        return tensor_module._reader_of(tensor) if tensor.numel() % 2 else tensor_module._layout_of(tensor)
+        known, make = (tensor_module._readers, cpu.Reader) if tensor.numel() % 2 else (tensor_module._layouts, Layout)
+        return tensor_module._kept(known, make, tensor)
 
     monkeypatch.setattr(sums, "plan_of", plan_of)
     reader, state = sums.Sums(), State()
