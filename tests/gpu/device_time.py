@@ -1,6 +1,7 @@
 """What the fingerprint kernels cost the device in a training step: their time beside the program's, the bytes they read, and where it goes.
 
-    python3 -m tests.gpu.device_time [--part a] [--modes trusted full verify] [--kinds 30] [--out FILE] [--device cpu --tiny]
+    python3 -m tests.gpu.device_time [--part a] [--modes trusted full verify] [--compiled kernels] [--kinds 30] [--out FILE]
+                                     [--device cpu --tiny]
 
 The step is that of `step_time`; a profiler is on for two steps after six that are observed without it. Kernels are grouped by how many
 blocks they were launched with, which grows with their bytes. Without a card there are no kernels, and the bytes alone are told.
@@ -23,7 +24,7 @@ from typing import Any
 import torch
 
 from opguard_core.capture.session import start
-from opguard_core.plan.config import RunConfig
+from opguard_core.plan.config import AUTO, COMPILED, RunConfig
 from tests.gpu.models import SIZES, TINY, TITLES, training
 from tests.gpu.rows import Rows, where
 from tests.support.engine_streams import read_tables
@@ -126,10 +127,10 @@ def kinds(ours: list[dict[str, Any]], folder: Path, most: int) -> Iterator[tuple
         yield words, name, len(us) / STEPS, sum(us) / STEPS / 1e3, total / 1e6, total / each / 1e6
 
 
-def row(mode: str, step: Any, device: torch.device, most: int) -> tuple[tuple[object, ...], list[tuple[object, ...]]]:
+def row(mode: str, step: Any, device: torch.device, most: int, level: str = AUTO) -> tuple[tuple[object, ...], list[tuple[object, ...]]]:
     """Cells of one mode, and what its most expensive launches read."""
     with tempfile.TemporaryDirectory(prefix="opguard-device-time-") as scratch:
-        session = start(RunConfig(run_dir=Path(scratch), user_root=Path.cwd(), mode=mode))
+        session = start(RunConfig(run_dir=Path(scratch), user_root=Path.cwd(), mode=mode, compiled=level))
         try:
             for _ in range(6):
                 step()
@@ -149,20 +150,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", choices=tuple(SIZES), default="a")
     parser.add_argument("--modes", nargs="+", default=["trusted", "full", "verify"])
+    parser.add_argument("--compiled", choices=COMPILED, help="compile the model with Inductor; how its code is observed")
     parser.add_argument("--kinds", type=int, default=0, help="so many kinds of launches, the most expensive first")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--out", type=Path, help="Rows are appended to this file.")
     options = parser.parse_args(argv)
     device, size = torch.device(options.device), (TINY if options.tiny else SIZES)[options.part]
-    _, step = training(options.part, size, device, torch.bfloat16)
+    model, step = training(options.part, size, device, torch.bfloat16)
+    if options.compiled:
+        model.compile()
     for _ in range(5):
         step()
     rows = Rows(options.out)
-    rows.head("Device time of a step", f"{where(device.type)} {TITLES[options.part]}: {size}; bfloat16, fused AdamW.", COLUMNS)
+    compiled = f", model compiled, level {options.compiled}" if options.compiled else ""
+    rows.head("Device time of a step", f"{where(device.type)} {TITLES[options.part]}: {size}; bfloat16, fused AdamW{compiled}.", COLUMNS)
     most_expensive = {}
     for mode in options.modes:
-        cells, most_expensive[mode] = row(mode, step, device, options.kinds)
+        cells, most_expensive[mode] = row(mode, step, device, options.kinds, options.compiled or AUTO)
         rows.row(cells)
     for mode in options.modes if options.kinds else ():
         rows.head(f"What was read, mode {mode}", "By time in all.", KIND_COLUMNS)

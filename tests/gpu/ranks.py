@@ -1,10 +1,10 @@
 """DDP and FSDP2 over NCCL, each against itself: which device work has no boundary, what of it touches observed memory, and the verdict.
 
-    python3 -m tests.gpu.ranks [--only ddp fsdp2] [--out FILE] [--dry-run]
+    python3 -m tests.gpu.ranks [--only ddp fsdp2] [--out FILE] [--keep FOLDER] [--dry-run]
 
 Two cards, a minute each: `compare --deterministic` of one program in two folders, two ranks by torchrun. By the rules (NCCL submits inside
 the c10d operator, on the thread that calls it) nothing that touches is to be left, and `identical` is to be given. ``--dry-run`` runs them
-over gloo on the CPU, where there is no device work to tell.
+over gloo on the CPU, where there is no device work to tell. ``--keep`` leaves each answer, and what was said beside it, in a folder.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def source(name: str) -> str:
     return HEAD + PROGRAMS[name] + TAIL
 
 
-def compared(name: str, folder: Path, device: str) -> dict[str, Any]:
+def compared(name: str, folder: Path, device: str, keep: Path | None = None) -> dict[str, Any]:
     """`compare --json` of a program with itself, or `{"error": ...}`."""
     for side in ("reference", "suspect"):
         (folder / side).mkdir()
@@ -84,6 +84,11 @@ def compared(name: str, folder: Path, device: str) -> dict[str, Any]:
     path = os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH", "")])])
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(words, capture_output=True, text=True, cwd=folder, env=environment, check=False)
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        (keep / f"{name}.json").write_text(done.stdout, "utf-8")
+        logs = (f"== {path.relative_to(folder)}\n{path.read_text(errors='replace')}" for path in sorted(folder.rglob("std*.txt")))
+        (keep / f"{name}.txt").write_text("\n".join([done.stderr, *logs]), "utf-8")
     try:
         return dict(json.loads(done.stdout))
     except ValueError:
@@ -113,6 +118,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=[], choices=tuple(PROGRAMS))
     parser.add_argument("--out", type=Path, help="Rows are appended to this file.")
+    parser.add_argument("--keep", type=Path, help="Answers and logs are left in this folder.")
     parser.add_argument("--dry-run", action="store_true")
     options = parser.parse_args()
     device = "cpu" if options.dry_run else "cuda"
@@ -122,7 +128,7 @@ def main() -> int:
     rows.head("Two ranks against themselves", f"{where(device)} `compare --deterministic`, default mode.", COLUMNS)
     for name in names:
         with tempfile.TemporaryDirectory(prefix="opguard-ranks-") as scratch:
-            right &= tell(rows, name, compared(name, Path(scratch), device), dry_run=options.dry_run)
+            right &= tell(rows, name, compared(name, Path(scratch), device, options.keep), dry_run=options.dry_run)
     return 0 if right else 1
 
 
