@@ -35,6 +35,7 @@ from opguard_core.fingerprint import cpu
 from opguard_core.fingerprint import native as twin
 from opguard_core.ids import SENTINEL
 from opguard_core.plan.config import AUTO, DISPATCH, NATIVE
+from opguard_core.probe import backends
 from opguard_core.probe.promise import LOST, PATIENCE_S
 
 _NoTorchFunction = torch._C.DisableTorchFunction
@@ -115,6 +116,7 @@ class NativeContext(RankContext):
         self.loaded = loaded
         self.texts = module.Texts()
         self.outbox = module.Outbox(self.texts, buffer_bytes, True)
+        self.outbox.collect_with(backends.collect)  # what Python asked for: results of collectives, tensors taken apart
         self.storages = module.Storages(self.outbox)
         self.collectives = Collectives(self.outbox, self.coverage)
         self.fingerprints = _fingerprints(module)

@@ -271,6 +271,8 @@ class Outbox {
 
   // With the GIL: fill the cells of Python promises that have been kept. Returns how many are still outstanding.
   size_t look_at_promises();
+  // With the GIL: say that somebody waits for the first of those, and give it a moment.
+  void wait_for_promise();
   void promise(std::vector<Promised> made) {
     std::lock_guard<std::mutex> lock(sync_->mutex);
     for (Promised& one : made) promised_.push_back(std::move(one));

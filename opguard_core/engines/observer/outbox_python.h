@@ -103,7 +103,7 @@ inline bool wait_for_digests(Outbox& outbox, double patience_s) {
   auto last = std::chrono::steady_clock::now();
   size_t before = SIZE_MAX;
   while (true) {
-    outbox.look_at_promises();
+    if (outbox.look_at_promises() != 0) outbox.wait_for_promise();
     py::gil_scoped_release released;
     const size_t left = outbox.look_for_digests();
     if (left == 0) return true;
@@ -155,6 +155,16 @@ inline size_t Outbox::look_at_promises() {
   for (Promised& one : left) promised_.push_back(std::move(one));
   num_promised_.store(promised_.size());
   return promised_.size();
+}
+
+inline void Outbox::wait_for_promise() {
+  namespace py = pybind11;
+  std::shared_ptr<Held> first;
+  {
+    std::lock_guard<std::mutex> lock(sync_->mutex);
+    if (!promised_.empty()) first = promised_.front().promise;
+  }
+  if (first) py::reinterpret_borrow<py::object>(first->get()).attr("wait")(std::chrono::duration<double>(DEVICE_POLL).count());
 }
 
 inline void Outbox::bind(pybind11::module_& module) {
