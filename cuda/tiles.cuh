@@ -94,12 +94,12 @@ OG_DEVICE Vector turned(const u8 *shared, u32 item_bytes, u32 row, u32 column) {
     }
 }
 
-/* A tile without edges whose rows begin with a vector, of 4-byte floats: 32 neighbouring threads read 128 bytes at a time. */
+/* A tile of whole rows and whole vectors, of 4-byte floats: 32 neighbouring threads read 128 bytes at a time. */
 template <int DIGESTS, bool STATISTICS> OG_DEVICE void whole_tile_of_words(Sums &s, const Tile &tile, u64 row_step, const u8 *shared, u32 thread, const Vector &first) {
     const u32 row = thread % 32;
     const u64 base = POSITION * 2 * ((tile.index + row * row_step) / 4);
     OG_ROLLED
-    for (u32 group = thread / 32; group < OG_TILE_COLUMNS / 4; group += OG_THREADS / 32) {
+    for (u32 group = thread / 32; group < tile.columns / 4; group += OG_THREADS / 32) {
         const u32 *place = (const u32 *)shared + group * 4 * 32 + row;
         Vector v = {{place[0], place[32], place[64], place[96]}};
         s.differs |= difference(v, first);
@@ -113,7 +113,7 @@ template <int DIGESTS, bool STATISTICS, int HOW> OG_DEVICE void whole_tile_of_ha
     row_step /= 8;
     const u64 index = tile.index / 8 + pair * 2 * row_step;
     OG_ROLLED
-    for (u32 group = thread / 32; group < OG_TILE_COLUMNS / 8; group += OG_THREADS / 32) {
+    for (u32 group = thread / 32; group < tile.columns / 8; group += OG_THREADS / 32) {
         const u32 *place = (const u32 *)shared + group * 8 * 32 + pair;
         Vector even, odd;
         OG_UNROLL
@@ -186,8 +186,8 @@ template <int DIGESTS, bool STATISTICS> OG_OUTLINED Sums tile_by_vectors(const W
 
 template <int DIGESTS, bool STATISTICS> OG_DEVICE void hash_tile(Sums &s, const Work &work, const Tile &tile, u64 row_step, const u8 *shared, const Vector &first) {
     const u32 rows = OG_TILE_ROW_BYTES / work.item_bytes, per_vector = 16 / work.item_bytes;
-    const bool is_even = !((tile.index | row_step) & (per_vector - 1));
-    if (is_even && tile.rows == rows && tile.loaded == OG_TILE_COLUMNS && !(work.flip[0] | work.flip[1])) {
+    const bool is_even = !((tile.index | row_step | tile.columns) & (per_vector - 1));
+    if (is_even && tile.rows == rows && !(work.flip[0] | work.flip[1])) {
         if (work.item_bytes == 4 && (work.how == OG_F32 || DIGESTS == NO_ELEMENT_DIGESTS))
             return whole_tile_of_words<DIGESTS, STATISTICS>(s, tile, row_step, shared, work.thread, first);
         if (work.item_bytes == 2 && (work.how == OG_BF16 || DIGESTS == NO_ELEMENT_DIGESTS))
