@@ -7,9 +7,9 @@ T2048, B4: the native engine; (c) a Llama of Hugging Face of about a billion par
 All in bfloat16 with the fused AdamW. `--compiled kernels` compiles the model with Inductor, bare and observed alike.
 
 One process; each variant takes turns with the bare program, so that both meet the same clocks: a round is bare steps, then a session
-with two steps that are not timed (first places, first buffers) and the timed ones. Step times are those between CUDA events that
-close each step; wall time is the round's, up to the last of these events. A ratio is taken within its round; told is the median of
-rounds. The row of a variant is written when its rounds are done.
+with three steps that are not timed (first places, first buffers; called from the same line as the others, so that these have the same
+stacks) and the timed ones. Step times are those between CUDA events that close each step; wall time is the round's, up to the last of
+these events. A ratio is taken within its round; told is the median of rounds. The row of a variant is written when its rounds are done.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ COLUMNS = (
     "lost",
     "ran as",
 )
+UNTIMED = 3  # steps of a session
 Step = Callable[[], torch.Tensor]
 
 
@@ -197,8 +198,7 @@ def variant(engine: str, mode: str, step: Step, device: torch.device, options: a
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
         with observed(engine, mode, device, told, options.compiled or AUTO):
-            for _ in range(1 if engine == "debugmode" else 2):
-                step()
+            timed(step, 1 if engine == "debugmode" else UNTIMED, device)
             ours.append(timed(step, steps, device))
     by_events = statistics.median(
         statistics.median(one.device_ms) / statistics.median(bare.device_ms) for one, bare in zip(ours, bares, strict=True)
@@ -218,8 +218,8 @@ def variant(engine: str, mode: str, step: Step, device: torch.device, options: a
         by_events,
         by_wall,
         added,
-        *trace_numbers(told, steps + 2),
-        entries(told, steps + 2),
+        *trace_numbers(told, steps + UNTIMED),
+        entries(told, steps + UNTIMED),
         lost(told),
         observers(told.engines),
     )

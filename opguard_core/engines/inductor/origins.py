@@ -126,6 +126,14 @@ class Origins:
     ) -> None:
         self._nodes, self._names, self._traced = nodes, names, traced
         self._stacks = sorted((int(line), str(stack or "")) for line, stack in stacks)
+        self._found: dict[int, tuple[tuple[Line, ...], ...]] = {}
+
+    def at(self, line: int, launch: tuple[str, int] | None) -> tuple[tuple[Line, ...], ...]:
+        """`of_launch` of a (kernel, occurrence), or `of_line`; worked out once for a line: each caller of a region makes new stacks."""
+        found = self._found.get(line)
+        if found is None:
+            found = self._found[line] = self.of_line(line) if launch is None else self.of_launch(*launch, line)
+        return found
 
     def of_launch(self, kernel: str, occurrence: int, line: int) -> tuple[tuple[Line, ...], ...]:
         """Stacks of the program, one for each line that a launch comes from, in the order of the graph."""

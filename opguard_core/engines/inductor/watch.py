@@ -113,7 +113,7 @@ class Watch:
         if bound is None:
             return ()
         site = bound.generated.launches.get(line)
-        return bound.lines.of_line(line) if site is None else bound.lines.of_launch(site.kernel, site.occurrence, line)
+        return bound.lines.at(line, None if site is None else (site.kernel, site.occurrence))
 
     # Standing by.
 
