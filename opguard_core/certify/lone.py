@@ -14,7 +14,7 @@ _CASTS = ("_to_copy", "to", "type_as", "copy", "convert_element_type")
 
 
 def takes_hold(rows: Rows, node: Node, theirs: Row, missing: list[Row]) -> bool:
-    """Whether an event of one side reads the very value the other side's consumer reads, or changes it in place.
+    """Whether an event of one side reads the very value the other side's consumer reads, or a view of what that is one of, or changes it.
 
     Args:
         rows: Look-ups over the rank pair.
@@ -27,6 +27,9 @@ def takes_hold(rows: Rows, node: Node, theirs: Row, missing: list[Row]) -> bool:
     other = rows.timeline.flow(theirs.side, theirs.window).window
     reads = window.reads(event)
     if other.known[theirs.row] and (window.known[reads] & (window.value[reads] == other.value[theirs.row])).any():
+        return True
+    made = {rows.counterpart(row) for row in rows.timeline.producers(theirs)[0]}
+    if any(row in made for read in reads.tolist() for row in rows.timeline.producers(Row(side, node.window, read))[0]):
         return True
     written = window.outputs(event)
     written = written[window.direction[written] == MUT]

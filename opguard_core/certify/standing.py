@@ -119,6 +119,13 @@ class Rows:
         """The other side has nothing that holds what an output row holds."""
         return self.standing(row).is_missing
 
+    def lacks_result(self, node: Node) -> bool:
+        """The other side has nothing that holds the first result, which was looked at, of what only one side does."""
+        side, event = node.one
+        window = self.timeline.flow(side, node.window).window
+        first = window.outputs(event)[:1]
+        return bool(window.known[first].all()) and any(self.is_missing(Row(side, node.window, row)) for row in first.tolist())
+
     def alike(self, left: Row, right: Row) -> bool:
         """Same number of elements and dtype: the two may be the same work done differently."""
         a, b = (self.timeline.flow(row.side, row.window).window for row in (left, right))

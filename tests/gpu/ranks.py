@@ -1,10 +1,11 @@
-"""DDP and FSDP2 over NCCL, each against itself: which device work has no boundary, what of it touches observed memory, and the verdict.
+"""DDP and FSDP2 over NCCL, against themselves and against planted faults: which device work has no boundary, and the verdict.
 
-    python3 -m tests.gpu.ranks [--only ddp fsdp2] [--out FILE] [--keep FOLDER] [--dry-run]
+    python3 -m tests.gpu.ranks [--only ddp fsdp2 ddp-one-unsynced] [--out FILE] [--keep FOLDER] [--dry-run]
 
-Two cards, a minute each: `compare --deterministic` of one program in two folders, two ranks by torchrun. By the rules (NCCL submits inside
-the c10d operator, on the thread that calls it) nothing that touches is to be left, and `identical` is to be given. ``--dry-run`` runs them
-over gloo on the CPU, where there is no device work to tell. ``--keep`` leaves each answer, and what was said beside it, in a folder.
+Two cards, half a minute each: `compare --deterministic` of a program in two folders, two ranks by torchrun. By the rules (NCCL submits
+inside the c10d operator, on the thread that calls it) nothing that touches is to be left, and `identical` is to be given; a planted fault
+is to be found at its operator, step and rank. ``--dry-run`` runs them over gloo on the CPU, where there is no device work to tell.
+``--keep`` leaves each answer, and what was said beside it, in a folder.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from opguard_core.engines import native_build
 from tests.gpu.rows import Rows, where
@@ -52,6 +53,34 @@ PROGRAMS = {
     "fsdp2": "from torch.distributed.fsdp import fully_shard\nfor layer in (net[0], net[2], net):\n    fully_shard(layer)\n",
     "coalesced": "",
 }
+BACKWARD = "    net(torch.randn(8, 64).to(device)).square().mean().backward()\n"
+
+
+class Fault(NamedTuple):
+    """An edit of a program, and where the sides part."""
+
+    program: str
+    old: str
+    new: str
+    step: int
+    rank: int
+    operators: tuple[str, ...]  # base names of which one is the first to differ
+
+
+FAULTS = {
+    "ddp-one-unsynced": Fault(
+        "ddp",
+        BACKWARD,
+        "    with net.no_sync() if step == 1 else contextlib.nullcontext():\n    " + BACKWARD,
+        step=1,
+        rank=0,
+        operators=("allreduce_", "mul", "add_", "copy_"),  # the bucket's first operator is the first that is missing
+    ),
+    "coalesced-maximum": Fault("coalesced", "all_reduce(p.grad)", "all_reduce(p.grad, op=dist.ReduceOp.MAX)", 0, 0, ("allreduce_",)),
+    "fsdp2-second-rank": Fault(
+        "fsdp2", BACKWARD, BACKWARD.replace(".square()", ".square().mul(1.001 if step == 1 and rank else 1.0)"), 1, 1, ("mul",)
+    ),
+}
 
 
 def source(name: str) -> str:
@@ -62,11 +91,21 @@ def source(name: str) -> str:
     return HEAD + PROGRAMS[name] + TAIL
 
 
+def sides(name: str) -> tuple[str, str]:
+    """Texts of a program with itself, or with its fault."""
+    fault = FAULTS.get(name)
+    if fault is None:
+        return source(name), source(name)
+    text = source(fault.program)
+    assert fault.old in text, fault
+    return text, "import contextlib\n" + text.replace(fault.old, fault.new)
+
+
 def compared(name: str, folder: Path, device: str, keep: Path | None = None) -> dict[str, Any]:
-    """`compare --json` of a program with itself, or `{"error": ...}`."""
-    for side in ("reference", "suspect"):
+    """`compare --json` of a program's two sides, or `{"error": ...}`."""
+    for side, text in zip(("reference", "suspect"), sides(name), strict=True):
         (folder / side).mkdir()
-        (folder / side / "train.py").write_text(source(name), "utf-8")
+        (folder / side / "train.py").write_text(text, "utf-8")
     words = [
         sys.executable,
         "-m",
@@ -109,23 +148,35 @@ def tell(rows: Rows, name: str, answer: dict[str, Any], *, dry_run: bool) -> boo
         for row in one["unattributed"]
     ]
     reasons = ", ".join(reason["slug"] for reason in answer.get("reasons") or [])
-    right = answer["verdict"] == "identical" and not any(one["touching"] for one in watched.values()) and (dry_run or len(watched) == 2)
-    rows.row((name, f"{answer['verdict']} {reasons}".strip(), counts or "not watched", "; ".join(loose[:8]), "yes" if right else "NO"))
+    expected, found = FAULTS.get(name), answer.get("pivot") or {}
+    if expected is None:
+        right = answer["verdict"] == "identical" and not any(one["touching"] for one in watched.values())
+        told = answer["verdict"]
+    else:
+        where_found = found.get("step"), found.get("rank"), str(found.get("operator")).split(".")[1:2]
+        right = (
+            answer["verdict"] == "diverged"
+            and where_found[:2] == (expected.step, expected.rank)
+            and where_found[2][0] in expected.operators
+        )
+        told = f"{answer['verdict']}; step {found.get('step')} rank {found.get('rank')} {found.get('operator')} [{found.get('origin')}]"
+    right = right and (dry_run or len(watched) == 2)
+    rows.row((name, f"{told} {reasons}".strip(), counts or "not watched", "; ".join(loose[:8]), "yes" if right else "NO"))
     return right
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", default=[], choices=tuple(PROGRAMS))
+    parser.add_argument("--only", nargs="+", default=[], choices=(*PROGRAMS, *FAULTS))
     parser.add_argument("--out", type=Path, help="Rows are appended to this file.")
     parser.add_argument("--keep", type=Path, help="Answers and logs are left in this folder.")
     parser.add_argument("--dry-run", action="store_true")
     options = parser.parse_args()
     device = "cpu" if options.dry_run else "cuda"
-    names = options.only or [name for name in PROGRAMS if not options.dry_run or name == "ddp"]
+    names = options.only or [name for name in (*PROGRAMS, *FAULTS) if not options.dry_run or name == "ddp"]
     native_build.load()  # once, before a side's time counts
     rows, right = Rows(options.out), True
-    rows.head("Two ranks against themselves", f"{where(device)} `compare --deterministic`, default mode.", COLUMNS)
+    rows.head("Two ranks", f"{where(device)} `compare --deterministic`, default mode.", COLUMNS)
     for name in names:
         with tempfile.TemporaryDirectory(prefix="opguard-ranks-") as scratch:
             right &= tell(rows, name, compared(name, Path(scratch), device, options.keep), dry_run=options.dry_run)

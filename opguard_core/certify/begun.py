@@ -1,0 +1,47 @@
+"""A first difference of a backward pass whose own forward differs as well: then the forward is the first.
+
+A loss that nobody reads reaches nothing that counts, and what an operator hands to its own backward need not be a tensor (a factor, a
+count, an index to ignore): the data alone would have the difference begin in the backward pass.
+"""
+
+from __future__ import annotations
+
+from opguard_core.align import slots
+from opguard_core.align.timeline import REFERENCE, SUSPECT
+from opguard_core.certify.index import WindowIndex
+from opguard_core.certify.roots import Node
+
+
+def own_forward(index: WindowIndex, node: Node) -> Node | None:
+    """What ran forward, in the same window, of what a node runs backward; None if that is nothing, or not one thing on both sides.
+
+    Args:
+        index: The node's window.
+        node: Any node.
+    """
+    events = [(side, event) for side, event in ((REFERENCE, node.left), (SUSPECT, node.right)) if event is not None]
+    found = {_standing(index, side, int(index.window(side).forward[event])) for side, event in events}
+    return found.pop() if len(found) == 1 else None
+
+
+def showing(index: WindowIndex, node: Node) -> list[Node]:
+    """Pairs that show whether a node of the forward pass differs: the pair itself, or those that read what one side's event makes.
+
+    Args:
+        index: The node's window.
+        node: As `own_forward` gives it.
+    """
+    if node.is_pair:
+        return [node] if index.aligned.differs[index.pair_of[node.both[0]]] else []
+    side, event = node.one
+    flow, codes = index.flow(side), index.read_codes[side]
+    reads = [read for row in flow.window.outputs(event).tolist() for read in flow.consumers(row) if codes[read] > slots.LAST_SAME]
+    readers = [_standing(index, side, int(flow.window.event[read])) for read in reads]
+    return [reader for reader in dict.fromkeys(readers) if reader is not None and reader.is_pair]
+
+
+def _standing(index: WindowIndex, side: int, forward: int) -> Node | None:
+    if forward < 0:
+        return None
+    left, right = index.sides(side, forward)
+    return Node(index.window(side).number, left if left >= 0 else None, right if right >= 0 else None)

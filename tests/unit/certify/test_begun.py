@@ -1,0 +1,90 @@
+"""A loss that nobody reads: the first difference is that of the forward pass all the same, if its own backward is the first to count."""
+
+from __future__ import annotations
+
+import pytest
+
+from opguard_core.certify.compare import compare
+from tests.support.script import Script, Tensor
+
+
+def train(factor=None, *, last=None, backward=None, reads_loss=False):
+    """y = x @ w; y = y ** 2; [y * factor]; mean; [* last]; backward, update; the factors only in step 1, one in step 0."""
+    s = Script()
+    w = s.given((8, 8), 1, name="param:w")
+    for step in range(2):
+        x = s.given((4, 8), 10 + step)
+        h = s.op("aten.mm.default", [x, w], (4, 8), at="x @ self.w", line=3)
+        made = s.seq
+        y = s.op("aten.pow.Tensor_Scalar", [h], (4, 8), at="h.square()", line=4)
+        y, scaled = _scaled(s, y, factor, step)
+        averaged = s.seq
+        loss = s.op("aten.mean.default", [y], (), at="y.mean()", line=6)
+        loss, weighted = _scaled(s, loss, last, step)
+        if reads_loss:
+            s.read(loss, line=9)
+        facts = {"at": "loss.backward()", "line": 10, "phase": "backward"}
+        g = s.op("aten.ones_like.default", [_shape_only(loss)], (), 999, **facts)
+        g = _back(s, g, last, step, weighted, facts)
+        g = s.op(
+            "aten.div.Scalar", [g.view((4, 8), 998, 0, 4) if g.held.word == 999 else g], (4, 8), args="n=32", forward=averaged, **facts
+        )
+        g = _back(s, g, factor if backward is None else backward, step, scaled, facts)
+        g = s.op("aten.mul.Tensor", [g, h], (4, 8), forward=made, **facts)
+        g = s.op("aten.mm.default", [x, g], (8, 8), forward=made - 1, **facts)
+        w = s.op("aten.add_.Tensor", [w, g], (8, 8), into=w, at="opt.step()", line=11, phase="optimizer")
+        s.state(param__w=w)
+        s.update()
+    return s.close()
+
+
+def _shape_only(loss: Tensor) -> Tensor:
+    return Tensor(loss.storage, loss.shape, loss.held, status="metadata")
+
+
+def _scaled(s, value, factor, step):
+    """The value times a factor, and which event that is."""
+    if factor is None:
+        return value, None
+    seq, shape, now = s.seq, value.shape, factor if step else 1.0
+    args = f"other={now}"
+    return s.op("aten.mul.Tensor", [value], shape, value.held if now == 1.0 else None, args=args, at="y.mul(factor)", line=5), seq
+
+
+def _back(s, g, factor, step, forward, facts):
+    if factor is None or forward is None:
+        return g
+    now = factor if step else 1.0
+    return s.op("aten.mul.Tensor", [g], g.shape, g.held if now == 1.0 else None, args=f"other={now}", forward=forward, **facts)
+
+
+def found(reference, suspect):
+    verdict = compare(reference, suspect)
+    assert verdict.verdict == "diverged"
+    pivot = verdict.pivot
+    side = pivot.suspect or pivot.reference
+    return pivot.step, pivot.phase, pivot.operator, side.text, pivot.origin
+
+
+FORWARD = (1, "forward", "aten.mul.Tensor", "y.mul(factor)")
+
+
+@pytest.mark.parametrize("reads_loss", [False, True])
+@pytest.mark.parametrize("at", ["factor", "last"])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_factor_that_one_side_alone_applies(at, reads_loss, swapped):
+    sides = train(reads_loss=reads_loss), train(**{at: 1.5}, reads_loss=reads_loss)
+    assert found(*(sides[::-1] if swapped else sides)) == (*FORWARD, "structure")
+
+
+@pytest.mark.parametrize("reads_loss", [False, True])
+@pytest.mark.parametrize("at", ["factor", "last"])
+def test_another_factor(at, reads_loss):
+    assert found(train(**{at: 1.5}, reads_loss=reads_loss), train(**{at: 2.5}, reads_loss=reads_loss)) == (*FORWARD, "argument")
+
+
+@pytest.mark.parametrize("reads_loss", [False, True])
+def test_a_fault_of_the_backward_alone_stays_there(reads_loss):
+    """The forward of the operator is the same on both sides: nothing begins there."""
+    told = found(train(1.5, reads_loss=reads_loss), train(1.5, backward=2.5, reads_loss=reads_loss))
+    assert told == (1, "backward", "aten.mul.Tensor", "loss.backward()", "argument")
