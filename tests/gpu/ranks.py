@@ -76,7 +76,9 @@ FAULTS = {
         rank=0,
         operators=("allreduce_", "mul", "add_", "copy_"),  # the bucket's first operator is the first that is missing
     ),
-    "coalesced-maximum": Fault("coalesced", "all_reduce(p.grad)", "all_reduce(p.grad, op=dist.ReduceOp.MAX)", 0, 0, ("allreduce_",)),
+    "coalesced-maximum": Fault(
+        "coalesced", "all_reduce(p.grad)", "all_reduce(p.grad, op=dist.ReduceOp.MAX)", 0, 0, ("allreduce_", "allreduce_coalesced_")
+    ),
     "fsdp2-second-rank": Fault(
         "fsdp2", BACKWARD, BACKWARD.replace(".square()", ".square().mul(1.001 if step == 1 and rank else 1.0)"), 1, 1, ("mul",)
     ),
