@@ -9,19 +9,36 @@ from __future__ import annotations
 from opguard_core.align import slots
 from opguard_core.align.timeline import REFERENCE, SUSPECT
 from opguard_core.certify.index import WindowIndex
-from opguard_core.certify.roots import Node
+from opguard_core.certify.roots import PRODUCER, Node, Root
 
 
 def own_forward(index: WindowIndex, node: Node) -> Node | None:
     """What ran forward, in the same window, of what a node runs backward; None if that is nothing, or not one thing on both sides.
 
+    Work that each side does alone stands in the other's place.
+
     Args:
         index: The node's window.
-        node: Any node.
+        node: Any node; its events need not be a pair.
     """
     events = [(side, event) for side, event in ((REFERENCE, node.left), (SUSPECT, node.right)) if event is not None]
-    found = {_standing(index, side, int(index.window(side).forward[event])) for side, event in events}
-    return found.pop() if len(found) == 1 else None
+    found = [_standing(index, side, int(index.window(side).forward[event])) for side, event in events]
+    if len(found) == 2 and all(one is not None and not one.is_pair for one in found):
+        left, right = (one for one in found if one is not None)
+        return Node(node.window, left.left, right.right)
+    return found[0] if len(set(found)) == 1 else None
+
+
+def producers(root: Root) -> Node:
+    """Who made what each side reads, of a root that is a read of different values; nobody for other roots."""
+    made = [node for what, node in root.near if what == PRODUCER]
+    left = next((node.left for node in made if node.left is not None), None)
+    return Node(root.node.window, left, next((node.right for node in made if node.right is not None), None))
+
+
+def is_alone(index: WindowIndex, node: Node) -> bool:
+    """No event of a node has a partner."""
+    return node.left is None or node.right is None or index.sides(REFERENCE, node.left) != node.both
 
 
 def showing(index: WindowIndex, node: Node) -> list[Node]:
@@ -32,7 +49,7 @@ def showing(index: WindowIndex, node: Node) -> list[Node]:
         node: As `own_forward` gives it.
     """
     if node.is_pair:
-        return [node] if index.aligned.differs[index.pair_of[node.both[0]]] else []
+        return [] if is_alone(index, node) or not index.aligned.differs[index.pair_of[node.both[0]]] else [node]
     side, event = node.one
     flow, codes = index.flow(side), index.read_codes[side]
     reads = [read for row in flow.window.outputs(event).tolist() for read in flow.consumers(row) if codes[read] > slots.LAST_SAME]

@@ -11,7 +11,7 @@ from opguard_core.align.columns import COLLECTIVE, OPTIMIZER_PHASE, READ, Flags,
 from opguard_core.align.timeline import REFERENCE, SUSPECT, Step, Timeline
 from opguard_core.certify.accounted import Accounted
 from opguard_core.certify.ambiguity import BY_POSITION, rivals
-from opguard_core.certify.begun import own_forward, showing
+from opguard_core.certify.begun import is_alone, own_forward, producers, showing
 from opguard_core.certify.devicework.exposed import exposed
 from opguard_core.certify.draws import Draws
 from opguard_core.certify.endings import last_told, raising
@@ -246,14 +246,19 @@ class RankJudge:
 
     def _forward_of(self, index: WindowIndex, roots: list[Root]) -> list[Root]:
         """Roots of a forward difference that reached nothing by its data, if its own backward is the first that does; else the given."""
-        forward = own_forward(index, roots[0].node) if roots[0].node.window == index.window(REFERENCE).number else None
-        for node in () if forward is None else showing(index, forward)[:MAX_FORWARDS]:
-            found, _ = self._unfiltered(self.walk.from_pair(node))
-            if found and found[0].node == forward:
-                self._harmless.forget({node, found[0].node})
-                return found
-        if forward is not None and not forward.is_pair and self.walk.rows.lacks_result(forward):
-            return [Root(forward, str(Origin.STRUCTURE), self.walk.output_slot(forward), consumer=roots[0].node)]
+        if roots[0].node.window != index.window(REFERENCE).number:
+            return roots
+        for backward in (roots[0].node, producers(roots[0])):
+            forward = own_forward(index, backward)
+            if forward is None:
+                continue
+            for node in showing(index, forward)[:MAX_FORWARDS]:
+                found, _ = self._unfiltered(self.walk.from_pair(node))
+                if found and found[0].node == forward:
+                    self._harmless.forget({node, found[0].node})
+                    return found
+            if is_alone(index, forward) and self.walk.rows.lacks_results(forward):
+                return [Root(forward, str(Origin.STRUCTURE), self.walk.output_slot(forward), consumer=roots[0].node)]
         return roots
 
     def _is_told_only(self, matters: Matters, left: int, spread: Spread, root: Root, told_in: int) -> bool:

@@ -18,7 +18,7 @@ from opguard_core.align.timeline import REFERENCE, SUSPECT, Row, Timeline
 from opguard_core.certify.generated import OPERATORS
 from opguard_core.certify.handles import arguments_differ
 from opguard_core.certify.lone import as_cast, takes_hold
-from opguard_core.certify.roots import Node, Root, merged
+from opguard_core.certify.roots import PRODUCER, Node, Root, merged
 from opguard_core.certify.standing import Rows
 from opguard_core.certify.unseen import doubts, is_state
 from opguard_core.ids import Origin
@@ -302,7 +302,7 @@ class RootWalk:
         """
         if root.origin != Origin.STRUCTURE:
             return False
-        nodes = [node for what, node in root.near if what == "producer"] + ([] if root.node.is_pair else [root.node])
+        nodes = [node for what, node in root.near if what == PRODUCER] + ([] if root.node.is_pair else [root.node])
         return any(bool(self.timeline.flow(side, node.window).window.blind[event]) for node in nodes for side, event in (node.one,))
 
     def _both(self, walk: Walk, source: Source, left: Row, right: Row) -> None:
@@ -344,7 +344,7 @@ class RootWalk:
         return max(nodes, key=self.rows.order)
 
     def _producer_nodes(self, producers: Producers) -> tuple[tuple[str, Node], ...]:
-        return tuple(("producer", self.rows.lone_node(row)) for rows in producers for row in rows[:1])
+        return tuple((PRODUCER, self.rows.lone_node(row)) for rows in producers for row in rows[:1])
 
     # -- one event that only one side has ------------------------------------------------------------------------------
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from opguard_core.align.timeline import REFERENCE, SUSPECT
 from opguard_core.ids import Origin
 
+PRODUCER = "producer"
+"""Of `Root.near`: who made what a side reads."""
+
 
 @dataclass(frozen=True)
 class Node:

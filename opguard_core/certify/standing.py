@@ -119,12 +119,13 @@ class Rows:
         """The other side has nothing that holds what an output row holds."""
         return self.standing(row).is_missing
 
-    def lacks_result(self, node: Node) -> bool:
-        """The other side has nothing that holds the first result, which was looked at, of what only one side does."""
-        side, event = node.one
-        window = self.timeline.flow(side, node.window).window
-        first = window.outputs(event)[:1]
-        return bool(window.known[first].all()) and any(self.is_missing(Row(side, node.window, row)) for row in first.tolist())
+    def lacks_results(self, node: Node) -> bool:
+        """The other side has nothing that holds the first result, which was looked at, of what each side of a node does alone."""
+        rows: list[Row] = []
+        for side, event in ((REFERENCE, node.left), (SUSPECT, node.right)):
+            window = self.timeline.flow(side, node.window).window
+            rows += [] if event is None else [Row(side, node.window, row) for row in window.outputs(event)[:1].tolist()]
+        return bool(rows) and all(self.timeline.flow(at.side, at.window).window.known[at.row] and self.is_missing(at) for at in rows)
 
     def alike(self, left: Row, right: Row) -> bool:
         """Same number of elements and dtype: the two may be the same work done differently."""

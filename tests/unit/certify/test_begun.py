@@ -88,3 +88,44 @@ def test_a_fault_of_the_backward_alone_stays_there(reads_loss):
     """The forward of the operator is the same on both sides: nothing begins there."""
     told = found(train(1.5, reads_loss=reads_loss), train(1.5, backward=2.5, reads_loss=reads_loss))
     assert told == (1, "backward", "aten.mul.Tensor", "loss.backward()", "argument")
+
+
+def averaged(how, factor=1.0, *, fault=0):
+    """A mean, by one operator or two, in step 1 by another number; its backward; ``fault``: of another backward."""
+    s = Script()
+    w = s.given((8, 8), 1, name="param:w")
+    for step in range(2):
+        mean, slope = (20, 21) if step == 0 or factor == 1.0 else (30, 31)
+        x = s.given((4, 8), 10 + step)
+        h = s.op("aten.mm.default", [x, w], (4, 8), at="x @ self.w", line=3)
+        if how == "mean":
+            loss = s.op("aten.mean.default", [h], (), mean, at="h.mean()", line=6)
+        else:
+            total = s.op("aten.sum.default", [h], (), 40 + step, at="h.sum()", line=7)
+            loss = s.op("aten.div.Tensor", [total], (), mean, args=f"other={factor}", at="h.sum() / n", line=7)
+        last = s.seq - 1
+        facts = {"at": "loss.backward()", "line": 10, "phase": "backward"}
+        ones = s.op("aten.ones_like.default", [_shape_only(loss)], (), 999, **facts)
+        if how == "mean":
+            g = s.op("aten.div.Scalar", [ones.view((4, 8), 998, 0, 4)], (4, 8), slope, args="n=32", forward=last, **facts)
+        else:
+            g = s.op("aten.div.Tensor", [ones], (), 50 + slope, args=f"other={factor}", forward=last, **facts).view((4, 8), slope, 0, 4)
+        g = s.op("aten.mul.Tensor", [g, h], (4, 8), None if not (fault and step) else fault, **facts)
+        g = s.op("aten.mm.default", [x, g], (8, 8), forward=last - 1, **facts)
+        w = s.op("aten.add_.Tensor", [w, g], (8, 8), into=w, at="opt.step()", line=11, phase="optimizer")
+        s.state(param__w=w)
+        s.update()
+    return s.close()
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_what_each_side_makes_its_own_way(swapped):
+    sides = averaged("mean"), averaged("sum", 1.5)
+    step, phase, operator, text, origin = found(*(sides[::-1] if swapped else sides))
+    assert (step, phase, origin) == (1, "forward", "structure")
+    assert (operator, text) == (("aten.mean.default", "h.mean()") if swapped else ("aten.div.Tensor", "h.sum() / n"))
+
+
+def test_two_ways_that_agree_are_not_where_a_later_fault_begins():
+    assert found(averaged("mean"), averaged("sum", fault=77))[:3] == (1, "backward", "aten.mul.Tensor")
+    assert compare(averaged("mean"), averaged("sum")).verdict == "identical"
