@@ -128,7 +128,7 @@ def observed(engine: str, mode: str, device: torch.device, told: Told, level: st
 def entries(told: Told, steps: int) -> float | None:
     """Entries into Python a step, the session's first one included; None for an engine that is Python."""
     found = next((report["python"] for report in told.engines.values() if isinstance(report, dict) and "python" in report), None)
-    return None if found is None else sum(count for _, count in _flat(found)) / steps
+    return None if found is None else float(found["total"]) / steps
 
 
 def lost(told: Told) -> int:
