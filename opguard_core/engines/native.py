@@ -116,7 +116,8 @@ class NativeContext(RankContext):
         self.loaded = loaded
         self.texts = module.Texts()
         self.outbox = module.Outbox(self.texts, buffer_bytes, True)
-        self.outbox.collect_with(backends.collect)  # what Python asked for: results of collectives, tensors taken apart
+        # What Python asks of a device: results of collectives, tensors taken apart.
+        self.outbox.collect_with(backends.collect)  # type: ignore[attr-defined]
         self.storages = module.Storages(self.outbox)
         self.collectives = Collectives(self.outbox, self.coverage)
         self.fingerprints = _fingerprints(module)
