@@ -33,7 +33,7 @@ class Aside:
 
         Cost: nothing until a forward made such a node; then one visit of each node of the graph.
         """
-        if not self._context.nodes_to_leave_alone:
+        if not self._context.nodes_to_leave_alone or runs_as_one_graph():
             return []
         handles: list[Any] = []
         for node in _nodes(outputs):
@@ -101,6 +101,11 @@ class _Visit:
                         look(self._rows, seq, f"{direction}.{index}", tensor)
             except Exception as error:  # noqa: BLE001  the step guard
                 context.guard.caught(self._name, error)
+
+
+def runs_as_one_graph() -> bool:
+    """Whether compiled autograd runs the backward that this thread begins: hooks of ours would be compiled into its graph."""
+    return bool(getattr(sys.modules.get("torch._dynamo.compiled_autograd"), "compiled_autograd_enabled", False))
 
 
 def _nodes(outputs: Any) -> Iterator[Any]:
