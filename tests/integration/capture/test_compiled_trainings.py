@@ -222,6 +222,10 @@ def test_a_compiled_backward_of_an_eager_forward_is_compiled_once(tmp_path):
     """Its guards read numbers that C++ hands over as tensors, which reach a mode as numbers."""
     bare, observed = sides_of(compiled_backward(2.5, eager=True), tmp_path, engines())
     assert bare.graphs == 1
+    # Gradients of named calls are told by hooks, which would be in its graph.
+    named = Side(compiled_backward(2.5, eager=True), tmp_path / "named", "dispatch", semantic=("0=block",))
+    assert named.program == bare.program and named.breaks == bare.breaks
+    assert named.outcome.manifest["coverage"]["gradients_of_named_calls_in_compiled_backwards"] == 3, "one a step"
     for side in observed.values():
         kernels = [
             phase for operator, phase in zip(side.events["operator"], side.events["phase"], strict=True) if operator.startswith(KERNEL)
