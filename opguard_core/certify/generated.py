@@ -13,6 +13,7 @@ from opguard_core.trace.schema import FrameRow
 
 OPERATORS = "inductor."  # operators of this prefix are generated kernels
 GENERATED = "inductor/"  # files of generated code begin so, see `engines.inductor.watch`
+NO_FILE = "<"  # names of texts that are no file begin so: what torch writes for a graph follows from the program
 
 
 def lines_made_from(frames: Sequence[FrameRow]) -> list[FrameRow]:
@@ -44,11 +45,16 @@ def differing(reference: Sequence[FrameRow], suspect: Sequence[FrameRow]) -> tup
     files = [{(frame.file, frame.source) for frame in side if frame.source} for side in sides]
     if any(left.line != right.line for left, right in pairs if (left.file, left.source) == (right.file, right.source)):
         files = [set(), set()]  # two functions of one file
+    found: list[tuple[FrameRow | None, FrameRow | None]] = []
     for word, low, high, first, last in blocks:
         if word == "equal":
             continue
-        left = next((frame for frame in reference[low:high] if (frame.file, frame.source) not in files[1]), None)
-        right = next((frame for frame in suspect[first:last] if (frame.file, frame.source) not in files[0]), None)
-        if left is not None or right is not None:
-            return left, right
-    return pairs[0] if pairs else (None, None)
+        lefts = [frame for frame in reference[low:high] if (frame.file, frame.source) not in files[1]]
+        rights = [frame for frame in suspect[first:last] if (frame.file, frame.source) not in files[0]]
+        # One side may tell of more lines than the other, from a cache: what both have in one function is the same line, changed.
+        both = ((left, right) for left in lefts for right in rights if left.function == right.function)
+        pair = next(both, (next(iter(lefts), None), next(iter(rights), None)))
+        if pair != (None, None):
+            found.append(pair)
+    changed = next((pair for pair in found if None not in pair), None)
+    return changed or next(iter(found), None) or (pairs[0] if pairs else (None, None))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from opguard_core.certify.generated import GENERATED
+from opguard_core.certify.generated import GENERATED, NO_FILE
 from opguard_core.certify.verdict import Place
 from opguard_core.trace.reader import RankTrace
 from opguard_core.trace.schema import FrameRow
@@ -55,7 +55,7 @@ def _digests(trace: RankTrace) -> dict[str, set[str]]:
     categories = trace.frames.strings["category"]
     found: dict[str, set[str]] = {}
     for file, category, source in zip(columns["file"], columns["category"], columns["source"], strict=True):
-        if source and categories[int(category)] in _FOREIGN and not str(file).startswith(GENERATED):
+        if source and categories[int(category)] in _FOREIGN and not str(file).startswith((GENERATED, NO_FILE)):
             found.setdefault(str(file), set()).add(str(source))
     return found
 

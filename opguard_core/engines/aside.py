@@ -21,6 +21,8 @@ from opguard_core.engines.tables import NODES_CHANGED_BY_MODES
 from opguard_core.ids import Kind, Phase
 from opguard_core.trace.schema import SlotRow
 
+UNSEEN_GRADIENTS = "gradients_of_named_calls_in_compiled_backwards"
+
 
 class Aside:
     """Finds such nodes in a graph about to run and hooks them for the time of that run."""
@@ -33,6 +35,9 @@ class Aside:
 
         Cost: nothing until a forward made such a node; then one visit of each node of the graph.
         """
+        if runs_as_one_graph():
+            self._take_hooks_back()
+            return []
         if not self._context.nodes_to_leave_alone:
             return []
         handles: list[Any] = []
@@ -41,6 +46,15 @@ class Aside:
                 visit = _Visit(self._context, lane, node.name(), node._sequence_nr())
                 handles += [node.register_prehook(visit.begins), node.register_hook(visit.ends)]
         return handles
+
+    def _take_hooks_back(self) -> None:
+        """No hook of ours may be in a graph that is about to be compiled: what it would have told of is not seen, and counted."""
+        hooks = self._context.gradient_hooks
+        while hooks:
+            hook = hooks.pop()
+            if hook.hooks_dict_ref() is not None:  # its graph is still there
+                hook.remove()
+                self._context.coverage.count(UNSEEN_GRADIENTS)
 
 
 class _Visit:
@@ -101,6 +115,11 @@ class _Visit:
                         look(self._rows, seq, f"{direction}.{index}", tensor)
             except Exception as error:  # noqa: BLE001  the step guard
                 context.guard.caught(self._name, error)
+
+
+def runs_as_one_graph() -> bool:
+    """Whether compiled autograd runs the backward that this thread begins: hooks of ours would be compiled into its graph."""
+    return bool(getattr(sys.modules.get("torch._dynamo.compiled_autograd"), "compiled_autograd_enabled", False))
 
 
 def _nodes(outputs: Any) -> Iterator[Any]:

@@ -202,6 +202,8 @@ class CompiledRegions:
         if not regions and not self._num_declared:
             return {}
         launches: dict[str, Any] = {"launches": self.regions.num_launches, "regions": regions} if self.level != COMPILED_EAGER else {}
+        if num_untold := self.regions.num_untold:
+            launches["regions_not_listed"] = num_untold
         if replays := self._replays.num_replays:
             launches["graphs"] = {"replays": replays, "unseen": UNSEEN}
         probes = {"probes": self.regions.num_probes, "artefact": _ALTERED} if self._probes is not None else {}

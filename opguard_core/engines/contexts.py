@@ -16,7 +16,7 @@ class Situation(Enum):
     MODULE = "module"
     FUNCTION = "function"  # forward of a custom autograd function outside modules
     ENGINE = "engine"  # the autograd engine runs nodes
-    SEEDING = "seeding"  # inside autograd.backward or grad, before or after the engine
+    SEEDING = "seeding"  # inside autograd.backward or grad before or after the engine, or a backward that runs as one compiled graph
     RECOMPUTE = "recompute"
     OPTIMIZER = "optimizer"
     DATA = "data"
@@ -37,6 +37,7 @@ _MARKS = {
     ("torch/utils/data/dataloader.py", "__next__"): Situation.DATA,
     ("torch/utils/data/dataloader.py", "__iter__"): Situation.DATA,
     ("torch/autograd/function.py", "apply"): Situation.FUNCTION,
+    ("torch/_dynamo/compiled_autograd.py", "runtime_wrapper"): Situation.SEEDING,
 }
 
 _LAST_PARTS = 3
@@ -73,4 +74,6 @@ def situation(codes: list[CodeType]) -> Situation:
         elif inner is Situation.MODULE:
             if mark in (Situation.ENGINE, Situation.RECOMPUTE):
                 inner = Situation.RECOMPUTE
+            elif mark is Situation.SEEDING:
+                inner = mark  # the graph of a compiled backward is a module: nothing is computed again
     return inner

@@ -16,6 +16,7 @@ from opguard_core.engines.aside import Aside
 from opguard_core.engines.lanes import Lane
 from opguard_core.engines.markers import event_here
 from opguard_core.engines.names import Names
+from opguard_core.engines.outside_lane import is_traced
 from opguard_core.engines.places import NO_STACK
 from opguard_core.engines.quiet import quiet
 from opguard_core.engines.rank import RankContext
@@ -131,8 +132,8 @@ class Hooks:
     def enter_backward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The autograd engine is called with (outputs, gradients, keep_graph, create_graph, …)."""
         lane = self._lane()
-        if lane is None:
-            return None
+        if lane is None or any(map(is_traced, args[0] if isinstance(args[0], (list, tuple)) else args[:1])):
+            return None  # a compiler traces what its backward will be
         task = _graph_task()
         stack = self.context.places.of(sys._getframe(1)) if self.context.progress.recording else NO_STACK
         lane.backwards.begin(task, stack[:3])

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from opguard_core.engines.higher_order import run as run_higher_order
 from opguard_core.engines.lanes import Lane
 from opguard_core.engines.modes_off import TRACED, traces_real_tensors
+from opguard_core.engines.operators import call_with_tensors
 from opguard_core.engines.shims import own, without_own_frames
 
 if TYPE_CHECKING:
@@ -69,10 +70,7 @@ def _dispatch(self: Any, func: Any, types: Any, args: tuple[Any, ...] = (), kwar
     compiler = _set_eval_frame(None)
     try:
         if _num_modes():
-            # We stand above all but torch's own tracing modes (fake, proxy, functional): nothing is told of what they compute.
-            if _mode_of(_PROXY) is not None and traces_real_tensors():
-                engine.context.coverage.count(TRACED)
-            return func(*args, **kwargs)
+            return _pass_on(engine, func, args, kwargs)
         if types and engine.delegates(types):
             return NotImplemented
         plan = engine.plan_of(func)
@@ -91,7 +89,10 @@ def _dispatch(self: Any, func: Any, types: Any, args: tuple[Any, ...] = (), kwar
                 # None on a thread of autograd's own, where no Python runs but ours.
                 call = engine.before(lane, plan, args, kwargs, sys._getframe().f_back)
             if plan.native:
-                result = plan.call(*args, **kwargs)
+                try:
+                    result = plan.call(*args, **kwargs)
+                except RuntimeError:
+                    result = call_with_tensors(func, args, kwargs)
                 if call is not None:
                     engine.after(lane, call, args, kwargs, result)
                 return result
@@ -110,6 +111,17 @@ def _dispatch(self: Any, func: Any, types: Any, args: tuple[Any, ...] = (), kwar
     finally:
         if compiler is not None:
             _set_eval_frame(compiler)
+
+
+@own
+def _pass_on(engine: DispatchEngine, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """We stand above all but torch's own tracing modes (fake, proxy, functional): nothing is told of what they compute."""
+    if _mode_of(_PROXY) is not None and traces_real_tensors():
+        engine.context.coverage.count(TRACED)
+    try:
+        return func(*args, **kwargs)
+    except RuntimeError:
+        return call_with_tensors(func, args, kwargs)
 
 
 # torch wraps a class's own __torch_dispatch__ in two more Python frames; set afterwards, it is called as it is.

@@ -6,6 +6,7 @@ values belong into the canonical text, and whether the operator is a boundary at
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from enum import Enum
 from functools import partial
@@ -16,9 +17,12 @@ import torch
 from opguard_core.engines import tables
 from opguard_core.engines.canonical import DROPPED_ARGUMENTS, argument_text
 from opguard_core.engines.kinds import is_plain
+from opguard_core.engines.shims import own
 from opguard_core.ids import Kind
 
 _LISTS = ("List[", "Optional[List[")
+_REFUSED = "Expected a value of type 'Tensor"
+_WRAPPED = {float: torch.float64, int: torch.int64, bool: torch.bool, complex: torch.complex128}
 
 
 class Handling(Enum):
@@ -308,6 +312,26 @@ def _opened(func: Any) -> Any:
     if not torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), composite):
         return func.decompose
     return partial(func._op_dk, composite)
+
+
+@own
+def call_with_tensors(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call an operator again that was refused for a number where it wants a tensor; every other error goes on its way.
+
+    A tensor that C++ has made of a number (compiled autograd hands scalars over so) reaches a mode as that number, and only some
+    operators take a number for a tensor. Nothing of the call has run then. Call it while the error is handled.
+    """
+    refusal = str(sys.exc_info()[1])
+    schema = func._schema.arguments
+    given = [
+        torch.tensor(value, dtype=_WRAPPED[type(value)], device="cpu")
+        if type(value) in _WRAPPED and str(argument.type) == "Tensor"
+        else value
+        for argument, value in zip(schema, args, strict=False)
+    ]
+    if _REFUSED not in refusal or all(one is other for one, other in zip(given, args, strict=True)):
+        raise
+    return func(*given, **kwargs)
 
 
 class OperatorPlans:

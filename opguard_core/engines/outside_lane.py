@@ -17,7 +17,12 @@ _FAKES = ("FakeTensor", "FunctionalTensor")
 
 def is_fake(tensor: torch.Tensor) -> bool:
     """Whether nothing is computed with it: a graph is traced, or shapes are."""
-    return type(tensor).__name__ in _FAKES or tensor.is_meta
+    return is_traced(tensor) or tensor.is_meta
+
+
+def is_traced(value: object) -> bool:
+    """Whether a compiler or exporter traces with it."""
+    return type(value).__name__ in _FAKES
 
 
 def lane_of(context: RankContext) -> Any:

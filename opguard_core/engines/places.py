@@ -15,8 +15,8 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from opguard_core.engines.contexts import Situation, situation
-from opguard_core.engines.inductor.fx_code import FX_FILE, lines_of_fx
-from opguard_core.engines.inductor.origins import Line
+from opguard_core.engines.inductor.fx_code import lines_of_fx
+from opguard_core.engines.inductor.origins import FX_FILE, Line
 from opguard_core.engines.protocol import EventSink
 from opguard_core.engines.shims import OWN_FILENAME
 from opguard_core.engines.sources import Positions, Source, Sources, Span, instruction_of
@@ -150,7 +150,7 @@ class Places:
         if filename.startswith(FX_FILE):
             stacks = (lines_of_fx(frame),)
         elif self.generated is not None:
-            stacks = self.generated.lines(filename, frame.f_lineno)
+            stacks = self.generated.lines(frame)
         return [self._line(line) for stack in reversed(list(stacks)) for line in reversed(stack)]
 
     def _line(self, line: Line) -> tuple[int, str]:

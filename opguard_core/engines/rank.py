@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from opguard_core.probe.tensor import fingerprint
 from opguard_core.trace.schema import SlotRow
 
 _current_node = torch._C._current_autograd_node
+MOST_HOOKS = 1 << 14  # the latest that are remembered
 
 
 class RankContext:
@@ -78,6 +80,7 @@ class RankContext:
         self.dead = False
         # Set once a forward made a node whose backward must run without us, see `aside`.
         self.nodes_to_leave_alone = False
+        self.gradient_hooks: deque[Any] = deque(maxlen=MOST_HOOKS)  # of ours, on nodes of graphs that have not run
 
     def abandon_in_child(self) -> None:
         """After a fork, in the child: be dead, and own no lock that a vanished thread may hold."""

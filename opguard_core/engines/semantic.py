@@ -290,7 +290,8 @@ class Semantic:
                 for path, tensor in tensors:
                     node = tensor.grad_fn if tensor.requires_grad and is_plain(tensor) else None
                     if node is not None:
-                        node.register_prehook(functools.partial(self._gradient, token, f"grad_{path}", tensor.output_nr))
+                        look = functools.partial(self._gradient, token, f"grad_{path}", tensor.output_nr)
+                        self._context.gradient_hooks.append(node.register_prehook(look))
         except Exception as error:  # noqa: BLE001  the step guard
             self._context.guard.caught(f"gradients of {token.name}", error)
 

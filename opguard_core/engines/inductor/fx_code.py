@@ -6,14 +6,12 @@ from types import FrameType
 
 from opguard_core.engines.inductor.origins import Line, lines_of
 
-FX_FILE = "<eval_with_key>"
-
 
 def lines_of_fx(frame: FrameType) -> tuple[Line, ...]:
     """Stack of the program that the running line of a graph's code was traced from; empty if the graph does not tell.
 
     Args:
-        frame: A frame whose file is `FX_FILE`; not kept.
+        frame: A frame whose file is `origins.FX_FILE`; not kept.
     """
     if frame.f_code.co_varnames[:1] != ("self",):
         return ()

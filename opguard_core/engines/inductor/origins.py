@@ -11,15 +11,16 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from opguard_core.builds import folder, keeping
 
 _FRAME = re.compile(r'File "(?P<file>.+?)", line (?P<line>\d+), in (?P<function>.+?)\n(?:[ \t]+(?P<text>\S.*)\n?)?')
 _WORDS = re.compile(r"[a-z]+(?:_[a-z]+)*")
+FX_FILE = "<eval_with_key>"  # file of code that torch writes for a graph; a number follows
 MAX_LINES = 16
-_NAME, _SUFFIX = "origins", ".json"
+_NAME, _SUFFIX = "kernel_origins", ".json"
 
 
 class Line(NamedTuple):
@@ -35,7 +36,7 @@ class Node(NamedTuple):
     """One node of a graph that went into a kernel.
 
     Attributes:
-        name: In the graph that the program was traced to; of a backward graph its own.
+        name: In the graph that the program was traced to; empty for one that came with the backward, whose own name is another graph's.
         operator: The ATen operator it is, or was before it was decomposed.
         lines: Its stack, outermost first; empty if unknown.
     """
@@ -46,8 +47,8 @@ class Node(NamedTuple):
 
 
 def lines_of(stack_trace: str | None) -> tuple[Line, ...]:
-    """The frames of a node's ``stack_trace``, outermost first."""
-    found = _FRAME.finditer(stack_trace or "")
+    """The frames of a node's ``stack_trace``, outermost first, without those of code that torch wrote for another graph."""
+    found = [one for one in _FRAME.finditer(stack_trace or "") if not one["file"].startswith(FX_FILE)]
     return tuple(Line(one["file"], int(one["line"]), one["function"].strip(), (one["text"] or "").strip()) for one in found)
 
 
@@ -67,10 +68,29 @@ def nodes_of(schedule: Iterable[Any]) -> tuple[Node, ...]:
 
 def _node(node: Any) -> Node:
     source = node.meta.get("from_node")
-    name = source[0].name if source else node.name
-    operator = node.meta.get("original_aten")
+    name = source[0].name if source else ""
+    operator = node.meta.get("original_aten") or node.target
     packet = getattr(operator, "_overloadpacket", None)
     return Node(str(name), str(packet or "").removeprefix("aten."), lines_of(node.meta.get("stack_trace")))
+
+
+def graphs_in(graph: Any) -> Iterator[Any]:
+    """A graph, and those that its operators are given: bodies of checkpoints, of conditions, of the program's own autograd functions."""
+    yield graph
+    for node in graph.nodes:
+        inner = inner_graph(node)
+        if inner is not None:
+            yield from graphs_in(inner)
+
+
+def inner_graph(node: Any) -> Any:
+    """The graph that a node hands to an operator, None if it hands over something else."""
+    if node.op != "get_attr":
+        return None
+    found = getattr(node.graph, "owning_module", None)
+    for name in str(node.target).split("."):
+        found = getattr(found, name, None)
+    return getattr(found, "graph", None) if isinstance(getattr(found, "graph", None), type(node.graph)) else None
 
 
 class Traced:
@@ -84,22 +104,28 @@ class Traced:
         self.by_name: dict[str, tuple[Line, ...]] = {}
         self._by_text: dict[tuple[str, str], list[Line]] = {}
         self.operators: list[tuple[frozenset[str], tuple[Line, ...]]] = []
-        for node in graph.nodes:
-            lines = lines_of(node.meta.get("stack_trace"))
+        named: dict[str, set[tuple[Line, ...]]] = {}
+        self._of_backward = False  # what was traced is a graph that compiled autograd made of a backward
+        for node in (node for one in graphs_in(graph) for node in one.nodes):
+            trace = node.meta.get("stack_trace")
+            lines = lines_of(trace)
+            self._of_backward |= FX_FILE in (trace or "")
             if not lines:
                 continue
-            self.by_name[node.name] = lines
+            named.setdefault(node.name, set()).add(lines)
             target = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
             self.operators.append((frozenset(_WORDS.findall(target.lower().replace("_", " "))), lines))
             for line in lines:
                 same = self._by_text.setdefault((line.function, line.text), [])
                 if line not in same:
                     same.append(line)
+        # Each graph names its nodes by itself: a name that two of them gave says nothing.
+        self.by_name = {name: next(iter(lines)) for name, lines in named.items() if len(lines) == 1}
 
     @property
     def first(self) -> Line | None:
-        """Where the region begins."""
-        return next((lines[0] for lines in self.by_name.values()), None)
+        """Where the region begins; None for a backward, which begins wherever its graph happens to."""
+        return None if self._of_backward else next((lines[0] for _, lines in self.operators), None)
 
     def now(self, line: Line) -> Line | None:
         """A line as the program has it now; None if it has no such line (any more)."""
@@ -141,11 +167,11 @@ class Origins:
         if occurrence < len(known):
             # A node of the forward is found by its name in the graph of now; one of a backward only by the text of its line.
             found = self._current([self._by_name(node.name) or node.lines for node in known[occurrence]])
+            found = found or self._by_operators({node.operator for node in known[occurrence]})
             if found:
                 return found
-        return (
-            self._current([self._by_name(name) for name in self._names.get(line, ())]) or self._by_operators(kernel) or self.of_line(line)
-        )
+        named = self._current([self._by_name(name) for name in self._names.get(line, ())])
+        return named or self._by_operators(set(kernel.split("_"))) or self.of_line(line)
 
     def of_line(self, line: int) -> tuple[tuple[Line, ...], ...]:
         """As `of_launch`, of a call of a library."""
@@ -156,9 +182,8 @@ class Origins:
     def _by_name(self, name: str) -> tuple[Line, ...]:
         return self._traced.by_name.get(name, ()) if self._traced is not None else ()
 
-    def _by_operators(self, kernel: str) -> tuple[tuple[Line, ...], ...]:
-        """Lines whose operator is named in the kernel's name, where nothing better is known."""
-        words = set(kernel.split("_"))
+    def _by_operators(self, words: set[str]) -> tuple[tuple[Line, ...], ...]:
+        """All lines of these operators, where nothing better is known."""
         return self._current([lines for target, lines in self._traced.operators if target & words]) if self._traced is not None else ()
 
     def _whole(self) -> tuple[tuple[Line, ...], ...]:

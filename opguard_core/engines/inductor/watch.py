@@ -14,8 +14,8 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import FrameType, ModuleType
+from typing import Any, NamedTuple
 
 import torch
 
@@ -37,6 +37,7 @@ CODE_CACHE, COMPILER, CPP, GPU = (
     "torch._inductor.codegen.cpp",
     "torch._inductor.codegen.triton",
 )
+_AOT = "torch._functorch._aot_autograd.logging_utils"
 _ALLOCATION = "empty_strided_"
 
 
@@ -48,14 +49,25 @@ class _Here(threading.local):
         self.nodes: dict[str, list[tuple[Node, ...]]] = {}
 
 
-class _Bound:
-    """One generated module and what its names were bound to before."""
+class _Text(NamedTuple):
+    """One generated file: what its text says, the nodes behind its launches if known, and what a trace calls it."""
 
-    def __init__(self, generated: Generated, nodes: Mapping[str, Sequence[tuple[Node, ...]]], launches: Launches, part: Part) -> None:
-        self.generated, self.nodes, self.launches, self.part = generated, nodes, launches, part
-        self.name = f"inductor/{generated.digest[:16]}.py"
-        self.lines = Origins(nodes, {}, (), None)
-        self.before: list[tuple[dict[str, Any], dict[str, Any]]] = []  # namespaces, and what their names were
+    generated: Generated
+    nodes: Mapping[str, Sequence[tuple[Node, ...]]]
+    name: str
+    text: str
+
+
+class _Bound:
+    """One generated module as it was loaded for one region, and what its names were bound to before.
+
+    Regions of equal code have one file, but each its own module: where a line comes from depends on the region.
+    """
+
+    def __init__(self, names: dict[str, Any], launches: Launches, part: Part, region: Region | None) -> None:
+        self.names, self.launches, self.part, self.region = names, launches, part, region  # the names' identity is their address: held
+        self.lines: Origins | None = None
+        self.before: list[dict[str, Any]] = []
 
 
 class Watch:
@@ -73,7 +85,8 @@ class Watch:
         self._here = _Here()
         self._patches: list[Patch] = []
         self._imports: list[WhenImported] = []
-        self._bound: dict[str, _Bound] = {}
+        self._texts: dict[str, _Text] = {}
+        self._bound: dict[int, _Bound] = {}  # by the identity of a module's names
         self._stopped = False
 
     def start(self) -> None:
@@ -92,27 +105,40 @@ class Watch:
             patch.undo()
         self._patches.clear()
         for bound in self._bound.values():
-            for names, before in bound.before:
-                names.update(before)
+            for before in reversed(bound.before):
+                bound.names.update(before)
             bound.before.clear()
             bound.launches.let_go()
 
     def region_here(self) -> str:
         """Name of the region that the calling thread compiles, "" for none."""
-        region = self._here.regions[-1] if self._here.regions else self._regions.known(_compile_id())
+        region = self._region_here()
         return "" if region is None else region.name
+
+    def _region_here(self) -> Region | None:
+        aot_id = _aot_id()
+        if not self._here.regions:
+            return self._regions.known(_compile_id(), aot_id)
+        self._regions.under_way(self._here.regions[-1], aot_id)
+        return self._here.regions[-1]
 
     def is_generated(self, filename: str) -> str | None:
         """Name that a trace gives to a generated file: by its code, wherever it lies; None for a file that is none."""
-        bound = self._bound.get(filename)
-        return None if bound is None else bound.name
+        known = self._texts.get(filename)
+        return None if known is None else known.name
 
-    def lines(self, filename: str, line: int) -> tuple[tuple[Line, ...], ...]:
-        """Stacks of the program that a line of a generated file comes from."""
-        bound = self._bound.get(filename)
-        if bound is None:
+    def lines(self, frame: FrameType) -> tuple[tuple[Line, ...], ...]:
+        """Stacks of the program that the running line of a frame comes from; none for a frame of other code.
+
+        Args:
+            frame: Not kept.
+        """
+        known = self._texts.get(frame.f_code.co_filename)
+        bound = None if known is None else self._bound.get(id(frame.f_globals))
+        if known is None or bound is None or bound.lines is None:
             return ()
-        site = bound.generated.launches.get(line)
+        line = frame.f_lineno
+        site = known.generated.launches.get(line)
         return bound.lines.at(line, None if site is None else (site.kernel, site.occurrence))
 
     # Standing by.
@@ -177,37 +203,57 @@ class Watch:
 
     def _met(self, module: ModuleType, stacks: Any, why_late: str) -> None:
         """A module was loaded; one that was known already may be for another region now."""
-        path, here = module.__file__, self._here
-        if path is None or "call" not in module.__dict__:
+        path, names = module.__file__, module.__dict__
+        if path is None or "call" not in names:
             return
-        region = here.regions[-1] if here.regions else self._regions.known(_compile_id())
-        bound = self._bound.get(path)
+        region = self._region_here()
+        fresh, self._here.nodes = self._here.nodes, {}  # of this module or of none: code from a cache was generated some other time
+        known = self._texts.get(path) or self._read(path, fresh)
+        if known is None:
+            return
+        nodes = fresh or known.nodes
+        bound = self._bound.get(id(names))
         if bound is None:
-            text = Path(path).read_text("utf-8")
-            if "async_compile" not in text and not is_in_cpp(text):
-                return
-            nodes, here.nodes = here.nodes, {}
-            if nodes:
-                origins.keep(text, nodes)
-            else:
-                nodes = origins.kept(text)
-            generated = read(text)
-            launches = Launches(self._outside, generated, self._context.guard, self._native)
-            part = self._regions.loaded(region, generated, launches, text, why_late)
-            bound = self._bound[path] = _Bound(generated, nodes, launches, part)
-            if generated.others and not why_late:
-                self._context.coverage.gap("compiled-region", part.unseen, touches_state=True)
-        elif region is not None:
+            bound = self._bound[id(names)] = self._new(names, known, region, why_late)
+            bound.lines = Origins(nodes, known.generated.source_nodes, stacks, None if region is None else region.traced)
+        elif region is not None and region is not bound.region:
+            # Whose line a launch is cannot be said of a module that two regions call; where the program calls them is known anyway.
+            alone = bound.region is None
+            bound.lines = Origins(nodes, known.generated.source_nodes, stacks, region.traced) if alone else None
             self._regions.moved(bound.part, region)
-        bound.lines = Origins(bound.nodes, bound.generated.source_nodes, stacks, None if region is None else region.traced)
-        self._bind(bound, module)
+            bound.region = region
+        self._bind(bound, known.generated)
 
-    def _bind(self, bound: _Bound, module: ModuleType) -> None:
-        names = module.__dict__
+    def _read(self, path: str, nodes: Mapping[str, Sequence[tuple[Node, ...]]]) -> _Text | None:
+        """What a generated file says, once; None if it is no module of kernels."""
+        text = Path(path).read_text("utf-8")
+        if "async_compile" not in text and not is_in_cpp(text):
+            return None
+        if nodes:
+            origins.keep(text, nodes)
+        else:
+            nodes = origins.kept(text)
+        generated = read(text)
+        known = self._texts[path] = _Text(generated, nodes, f"inductor/{generated.digest[:16]}.py", text)
+        return known
+
+    def _new(self, names: dict[str, Any], known: _Text, region: Region | None, why_late: str) -> _Bound:
+        """A module that was not met before; loaded twice for one region it still is one part of it."""
+        for other in self._bound.values():
+            if region is not None and other.region is region and other.part.code == known.generated.digest:
+                return _Bound(names, other.launches, other.part, region)
+        launches = Launches(self._outside, known.generated, self._context.guard, self._native)
+        part = self._regions.loaded(region, known.generated, launches, known.text, why_late)
+        if known.generated.others and not why_late:
+            self._context.coverage.gap("compiled-region", part.unseen, touches_state=True)
+        return _Bound(names, launches, part, region)
+
+    def _bind(self, bound: _Bound, generated: Generated) -> None:
+        names = bound.names
         replaced: dict[str, Any] = {}
-        if bound.generated.in_cpp and not isinstance(names["call"], RegionCall):
+        if generated.in_cpp and not isinstance(names["call"], RegionCall):
             replaced["call"] = RegionCall(bound.launches, names["call"], f"cpp_wrapper_{bound.part.part}")
-        for kernel in bound.generated.kernels.values():
+        for kernel in generated.kernels.values():
             value = names.get(kernel.name)
             if value is not None and not bound.launches.is_around(value):
                 replaced[kernel.name] = bound.launches.around(kernel, value)
@@ -215,7 +261,7 @@ class Watch:
             if name.startswith(_ALLOCATION) and callable(value) and not bound.launches.is_around(value):
                 replaced[name] = bound.launches.allocation(value, self._unwritten)
         if replaced:
-            bound.before.append((names, {name: names[name] for name in replaced}))
+            bound.before.append({name: names[name] for name in replaced})
             names.update(replaced)
 
     def _unwritten(self, tensor: torch.Tensor) -> None:
@@ -232,6 +278,13 @@ def _compile_id() -> str:
     guards: Any = sys.modules.get("torch._guards")
     found = None if guards is None else guards.CompileContext.current_compile_id()
     return "" if found is None else str(found)
+
+
+def _aot_id() -> str:
+    """Number that AOTAutograd gave to what it compiles right now, forward or backward; "" while it compiles nothing."""
+    log: Any = sys.modules.get(_AOT)
+    working = getattr(log, "graph_being_compiled", None)
+    return str(working[0]).partition("_")[0] if working else ""
 
 
 def _nothing(token: Any, returned: bool) -> None:

@@ -8,8 +8,8 @@ from opguard_core.trace.schema import FrameRow
 SAME, OLD, NEW = "a" * 64, "b" * 64, "c" * 64
 
 
-def line(number, text, source, file="train.py"):
-    return FrameRow(number, file, "user", "forward", number, number, 0, 0, 0, text, text, source)
+def line(number, text, source, file="train.py", function="forward"):
+    return FrameRow(number, file, "user", function, number, number, 0, 0, 0, text, text, source)
 
 
 def numbers(*found):
@@ -37,6 +37,15 @@ def test_an_edited_line_is_the_one_that_differs():
     suspect = [line(12, "mul", NEW), line(14, "tanh(h) * D", NEW)]
     assert numbers(*differing(reference, suspect)) == (13, 14)
     assert numbers(*differing(reference, suspect[:1])) == (13, None)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_an_edited_line_is_paired_with_itself_though_one_side_tells_of_more_lines(swapped):
+    """Its code came from a cache that only says which operators were fused."""
+    reference = [line(27, "Cube.apply(x)", OLD), line(12, "x * x", OLD), line(16, "g * x * 2", OLD, function="backward")]
+    suspect = [line(28, "x - z", NEW), line(27, "Cube.apply(x)", NEW), line(16, "g * x * 3", NEW, function="backward")]
+    sides = (suspect, reference) if swapped else (reference, suspect)
+    assert numbers(*differing(*sides)) == (16, 16)
 
 
 def test_an_edited_file_beside_one_that_is_the_same():

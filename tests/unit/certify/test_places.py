@@ -38,6 +38,12 @@ def test_a_changed_library_file_points_into_it():
     assert place(*reversed(sides)) == ("lib/layers.py", "x * w")
 
 
+@pytest.mark.parametrize("file", ["<eval_with_key>", "inductor/0123.py"])
+def test_code_that_torch_writes_for_a_program_is_no_changed_library(file):
+    """Its text differs because the program does."""
+    assert place(run(5, library=(file, "mul(x, 2)", SAME)), run(6, library=(file, "mul(x, 3)", NEW))) == ("train.py", "net(x)")
+
+
 def test_a_library_file_that_only_one_side_ran_points_at_the_user():
     assert place(run(5), run(6, library=("lib/layers.py", "x * w", SAME))) == ("train.py", "net(x)")
 

@@ -12,12 +12,23 @@ TRACE = (
 )
 
 
+class Graph:
+    """Of ``torch.fx.Graph`` what is asked for."""
+
+    def __init__(self, traces, **inner):
+        self.owning_module = SimpleNamespace(**{name: SimpleNamespace(graph=one) for name, one in inner.items()})
+        self.nodes = [
+            SimpleNamespace(op="call_function", name=name, target=SimpleNamespace(__name__=target), meta={"stack_trace": trace}, graph=self)
+            for name, (target, trace) in traces.items()
+        ] + [SimpleNamespace(op="get_attr", name=name, target=name, meta={}, graph=self) for name in inner]
+
+
 def graph(**traces):
-    nodes = [
-        SimpleNamespace(name=name, target=SimpleNamespace(__name__=target), meta={"stack_trace": trace})
-        for name, (target, trace) in traces.items()
-    ]
-    return Traced(SimpleNamespace(nodes=nodes))
+    return Traced(Graph(traces))
+
+
+def trace(line, text, function="forward", file="/run/a/train.py"):
+    return f'  File "{file}", line {line}, in {function}\n    {text}\n'
 
 
 def test_a_stack_is_read_outermost_first():
@@ -51,6 +62,27 @@ def test_a_launch_comes_from_all_its_nodes_in_their_order():
     # A library call has one stack, which Inductor keeps with the code; else the last of its nodes.
     assert Origins({}, {7: ("first", "second")}, [(1, one)], traced).of_line(9)[0][-1].text == "return x * 2"
     assert Origins({}, {7: ("first", "second")}, [], traced).of_line(7)[0][-1].text == "return x + 2"
+
+
+def test_lines_of_a_graph_inside_the_graph_are_the_programs():
+    """The body of a checkpoint, or of an autograd function: each names its nodes by itself, so a name of two graphs says nothing."""
+    backward = Graph({"mul": ("mul", trace(14, "g * 2", "backward"))})
+    traced = Traced(Graph({"mul": ("mul", trace(21, "y * 3")), "out": ("add", trace(22, "y + 1"))}, backward=backward))
+    known = {"cpp_fused_mul_0": [(Node("mul", "mul", lines_of(trace(14, "g * 2", "backward"))),)]}
+    found = Origins(known, {}, (), traced).of_launch("cpp_fused_mul_0", 0, 50)
+    assert [stack[-1].line for stack in found] == [14]
+    assert set(traced.by_name) == {"out"}
+
+
+def test_lines_of_a_backward_that_was_traced_as_a_whole_are_those_of_its_operators():
+    """Compiled autograd's graph is code that torch wrote: where it begins is no line of the program."""
+    written = trace(5, "getitem = inputs[0]", file="<eval_with_key>.3")
+    traced = graph(getitem=("getitem", written), mul=("mul_Tensor", trace(14, "g * 2")), tanh=("tanh", trace(20, "tanh(x)")))
+    assert lines_of(written) == () and traced.first is None
+    known = {"cpp_fused_0": [(Node("", "mul", ()),)]}
+    found = Origins(known, {}, (), traced).of_launch("cpp_fused_0", 0, 50)
+    assert [stack[-1].text for stack in found] == ["g * 2"]
+    assert Origins({}, {}, (), traced).of_launch("cpp_fused_0", 0, 50) == ()
 
 
 @pytest.fixture
