@@ -10,6 +10,11 @@ from opguard_core.align.pairing import ANCHOR, CONTENT, EXACT, FLOW, RESCUE, STR
 from opguard_core.align.timeline import REFERENCE, SUSPECT
 from opguard_core.certify.index import WindowIndex
 
+USES = 3
+"""Steps of dataflow that are looked at behind a result."""
+
+MAX_USERS = 16
+
 BY_POSITION = (ANCHOR, FLOW, STRUCTURE, RESCUE)
 """Passes that choose among equals by position; the others are tied to a content."""
 
@@ -37,8 +42,11 @@ def rivals(index: WindowIndex, left: int, right: int) -> list[tuple[int, int]]:
     scores = evidence.score(*features, lefts, rights).score
     distances = _out_of_place(index, lefts, rights)
     good = (scores[1:] >= scores[0]) & (distances[1:] <= distances[0])
-    shared = _same_reads(index, left, right)
-    return [pair for pair, kept in zip(found, good.tolist(), strict=True) if kept and _same_reads(index, *pair) >= shared]
+    kept = [pair for pair, is_good in zip(found, good.tolist(), strict=True) if is_good]
+    if not kept:
+        return []
+    shared, used = _same_reads(index, left, right), _used_alike(index, left, right)
+    return [pair for pair in kept if _same_reads(index, *pair) >= shared and _used_alike(index, *pair) >= used]
 
 
 def _out_of_place(index: WindowIndex, lefts: Ints, rights: Ints) -> Ints:
@@ -53,6 +61,25 @@ def _same_reads(index: WindowIndex, left: int, right: int) -> int:
     """Inputs of the two events that are the same, trivial ones included."""
     sides = index.window(REFERENCE), index.window(SUSPECT)
     return int(slots.match(*sides, np.array([left]), np.array([right]), outputs=False).same.sum())
+
+
+def _used_alike(index: WindowIndex, left: int, right: int) -> int:
+    """Over how many steps of dataflow the same operators make use of two results: a query is scaled, a value is projected."""
+    mine, other = (_uses(index, side, event) for side, event in ((REFERENCE, left), (SUSPECT, right)))
+    return next((level for level in range(USES) if mine[level] != other[level]), USES)
+
+
+def _uses(index: WindowIndex, side: int, event: int) -> list[list[int]]:
+    """Operators that read an event's results, those that read theirs, and so on, in the event's own phase."""
+    flow = index.flow(side)
+    window = flow.window
+    levels, at = [], [event]
+    for _ in range(USES):
+        rows = [row for one in at for row in window.outputs(one).tolist()]
+        readers = {int(window.event[reader]) for row in rows for reader in flow.consumers(row)}
+        at = sorted(reader for reader in readers if window.phase[reader] == window.phase[event])[:MAX_USERS]
+        levels.append(sorted(window.op[at].tolist()))
+    return levels
 
 
 def _candidates(index: WindowIndex, side: int, fixed: int, taken: int) -> Ints:

@@ -194,12 +194,18 @@ class HarmlessDifferences:
             for storage in np.unique(window.storage[written]).tolist():
                 for at in flow.last_writes(storage):
                     row = Row(side, number, at)
-                    if not window.known[at] or not self.rows.is_missing(row) or self._is_its_own(row):
+                    if not window.known[at] or not self.rows.is_missing(row) or _read_alike(index, row) or self._is_its_own(row):
                         continue
                     if self._is_named(window, at) or self._goes_on(row, storage):
                         node = self.rows.pair_node(row) or self.rows.lone_node(row)
                         self.findings.unresolved.append(Harmless(node, window.text(int(window.slot[at])), True, SURE))
                         return
+
+
+def _read_alike(index: WindowIndex, row: Row) -> bool:
+    """Something read what was written, and its partner read the same: the other side has it, however little it tells."""
+    codes = index.read_codes[row.side]
+    return any(codes[reader] < slots.UNKNOWN for reader in index.flow(row.side).consumers(row.row))
 
 
 def _state_slots(window: Window) -> Ints:

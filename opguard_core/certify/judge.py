@@ -15,10 +15,11 @@ from opguard_core.certify.begun import is_alone, own_forward, producers, showing
 from opguard_core.certify.devicework.exposed import exposed
 from opguard_core.certify.draws import Draws
 from opguard_core.certify.endings import last_told, raising
-from opguard_core.certify.findings import RankFindings
+from opguard_core.certify.findings import Harmless, RankFindings
 from opguard_core.certify.harmless import HarmlessDifferences
+from opguard_core.certify.held import Piece, unsettled
 from opguard_core.certify.hiding import Hiding
-from opguard_core.certify.index import WindowIndex
+from opguard_core.certify.index import SURE, WindowIndex
 from opguard_core.certify.log_reads import is_other_reading
 from opguard_core.certify.losses import tells_the_loss
 from opguard_core.certify.matters import GUESS, READ_SINK, Matters, Spread
@@ -59,6 +60,7 @@ class RankJudge:
         self._draws = Draws(timeline)
         self._stepped_over = 0
         self._held: list[Root] = []
+        self._pieces: list[Piece] = []
         self._held_since: int | None = None
         self._steps: Iterator[Step] = iter(())
 
@@ -108,6 +110,7 @@ class RankJudge:
         ledgers = self.timeline.ledgers
         matters = Matters(index, state, (ledgers[REFERENCE].lifetimes, ledgers[SUSPECT].lifetimes), last_told(self.timeline, index))
         findings.shares.append(shares(aligned, index))
+        self._let_go(index, state)
         roots, weak = self._first_that_matters(step.number, index, matters)
         if not roots:
             roots = self._state_roots(step.number, state)
@@ -150,6 +153,21 @@ class RankJudge:
             self._held = roots
             return []
         return roots
+
+    def _let_go(self, index: WindowIndex, state: StateBoundary) -> None:
+        """Hold back no longer what this window shows to be the same after all."""
+        if not self._held:
+            return
+        self._pieces = unsettled(self._pieces, index, state)
+        seen = [piece for piece in self._pieces if not piece.is_lost(index)]
+        left = {root for piece in seen for root in piece.roots}
+        if len(seen) < len(self._pieces) and not left:  # open: neither a place to name nor equal state
+            root = self._held[0]
+            self.findings.unresolved.append(Harmless(root.node, root.slot, True, SURE, root.origin))
+        self._pieces = seen
+        self._held = [root for root in self._held if root in left]
+        if not self._held:
+            self._held_since = None
 
     def _is_state(self, node: Node) -> bool:
         return node.left is not None and self.walk.rows.index(node.window).is_state(REFERENCE, node.left)
@@ -322,8 +340,11 @@ class RankJudge:
         if state.exchanged:  # names that depend on what ran first, or values that changed places: the state cannot tell
             self.findings.weak.append(("state-exchanged", Node(number, counted[0].left_event, counted[0].right_event)))
             return roots
+        self._pieces = []
         for slot in counted[:MAX_STATE_WALKS]:
-            roots += self.walk.from_slots(Node(number, slot.left_event, slot.right_event), slot.left, slot.right)
+            found = self.walk.from_slots(Node(number, slot.left_event, slot.right_event), slot.left, slot.right)
+            self._pieces.append(Piece.of(self.walk.rows.index(number), slot, found))
+            roots += found
         if counted and not roots:
             self.findings.weak.append(("search-exhausted", Node(number, counted[0].left_event, counted[0].right_event)))
         kept, hidden = self._unfiltered(roots)

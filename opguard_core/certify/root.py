@@ -158,6 +158,8 @@ class RootWalk:
             (r.op[left] != s.op[right], Origin.STRUCTURE),
             (other_dtype or cast, Origin.DTYPE),
             (arguments_differ(r, s, left, right), Origin.ARGUMENT),
+            # A tensor that only one side hands in (to a `cat`, say) is no other result for equal inputs.
+            (len(r.reads(left)) != len(s.reads(right)), Origin.STRUCTURE),
         ]
         origins = [str(origin) for holds, origin in candidates if holds] or [str(Origin.OPERATOR), *doubts(r, s, inputs)]
         if r.args[left] != s.args[right] and origins[0] == Origin.OPERATOR:
@@ -281,6 +283,8 @@ class RootWalk:
             (r.op[left] != s.op[right], Origin.STRUCTURE),
             ((r.dtype[outputs.left] != s.dtype[outputs.right]).any(), Origin.DTYPE),
             (arguments_differ(r, s, left, right), Origin.ARGUMENT),
+            # A tensor that only one side hands in (to a `cat`, say) is no other result for equal inputs.
+            (len(r.reads(left)) != len(s.reads(right)), Origin.STRUCTURE),
         ]
         origin = next((origin for holds, origin in visible if holds), None)
         if origin is not None:

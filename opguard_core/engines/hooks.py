@@ -169,7 +169,7 @@ class Hooks:
     def optimizer_made(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """An optimizer is being constructed; its parameters are not known yet."""
         if self._lane() is not None:
-            self.names.optimizer(args[0])
+            self.updates.meet(args[0])
             self.mark(Marker.OPTIMIZER_INIT, f"class={type(args[0]).__name__}")
         return None
 

@@ -21,14 +21,16 @@ IDLE_STEPS = 2  # steps of others after which an optimizer that never stepped is
 
 
 class _Seen:
-    """What is known of one optimizer."""
+    """What is known of one optimizer; when it was met and last stepped is told in updates of any."""
 
-    __slots__ = ("gradient_bytes", "steps", "steps_since_count")
+    __slots__ = ("gradient_bytes", "last_step", "met", "steps", "steps_since_count")
 
-    def __init__(self) -> None:
+    def __init__(self, met: int) -> None:
         self.gradient_bytes = 0
         self.steps = 0
         self.steps_since_count = 0
+        self.met = met
+        self.last_step = 0
 
 
 class Updates:
@@ -36,12 +38,20 @@ class Updates:
 
     An optimizer that has not stepped yet is judged by the size of its trainable parameters, so that a discriminator that
     steps before its larger generator does not count; one that never steps is given up after `IDLE_STEPS` steps of another.
+    One that was made for the same parameters, or for parameters of the same shapes, after the one that counts had last
+    stepped takes its place: a run resumed in its own process, the next fold. Whether the old one is still alive is an
+    accident of references and of the garbage collector, and must not decide.
     """
 
     def __init__(self, progress: Progress, names: Names) -> None:
         self._progress, self._names = progress, names
         self._seen: dict[int, _Seen] = {}
         self._given_up: set[int] = set()
+        self._updates = 0
+
+    def meet(self, optimizer: Any) -> None:
+        """An optimizer was made."""
+        self._of(optimizer)
 
     def begin(self, optimizer: Any) -> None:
         """An update is about to start: weigh its gradients and notice a resumed run."""
@@ -49,6 +59,14 @@ class Updates:
         seen.gradient_bytes = max(seen.gradient_bytes, self._names.gradient_bytes(optimizer))
         if seen.steps == 0 and self._progress.completed == 0:
             self.loaded(optimizer)
+
+    def _succeed(self, optimizer: Any, seen: _Seen) -> None:
+        """Give up the optimizers that a new one takes the place of."""
+        for other in self._names.optimizers():
+            number = self._names.optimizer(other)
+            before = self._of_number(number)
+            if before.steps and before.last_step <= seen.met and _alike(other, optimizer):
+                self._given_up.add(number)
 
     def steps_inside_another(self, optimizer: Any) -> None:
         """This optimizer is driven by a wrapper, which is the one that counts."""
@@ -65,8 +83,12 @@ class Updates:
         """Whether the update that just ended counts as a step of the training."""
         number = self._names.optimizer(optimizer)
         seen = self._of(optimizer)
+        if not seen.steps:
+            self._succeed(optimizer, seen)
         seen.steps += 1
         seen.steps_since_count += 1
+        self._updates += 1
+        seen.last_step = self._updates
         self._given_up.discard(number)
         chosen = self._chosen()
         if chosen != number and not self._of_number(chosen).steps and seen.steps_since_count >= IDLE_STEPS:
@@ -98,13 +120,22 @@ class Updates:
         return self._of_number(self._names.optimizer(optimizer))
 
     def _of_number(self, number: int) -> _Seen:
-        return self._seen.setdefault(number, _Seen())
+        return self._seen.setdefault(number, _Seen(self._updates))
+
+
+def _parameters(optimizer: Any) -> list[torch.Tensor]:
+    groups = optimizer.__dict__.get("param_groups") or ()
+    return [p for group in groups for p in group["params"] if isinstance(p, torch.Tensor)]
 
 
 def _trainable_bytes(optimizer: Any) -> int:
-    groups = optimizer.__dict__.get("param_groups") or ()
-    parameters = [p for group in groups for p in group["params"] if isinstance(p, torch.Tensor) and p.requires_grad]
-    return sum(p.numel() * p.element_size() for p in parameters)
+    return sum(p.numel() * p.element_size() for p in _parameters(optimizer) if p.requires_grad)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Two optimizers share a parameter, or have parameters of the same shapes in the same order."""
+    left, right = _parameters(one), _parameters(other)
+    return not {id(p) for p in left}.isdisjoint(id(p) for p in right) or [p.shape for p in left] == [p.shape for p in right]
 
 
 def _steps_in(optimizer: Any) -> int:

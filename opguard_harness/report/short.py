@@ -13,6 +13,7 @@ from opguard_harness.report import device_words, semantic_words
 from opguard_harness.report.escape import terminal
 
 _TEXT_SHOWN = 110
+_STATE = "opguard.state"  # the boundary at the end of a step: it compares, nothing of the program reads there
 _FILTERS_SHOWN = 6
 ORIGINS = {
     "operator": "all inputs and arguments are equal and the result differs (another implementation, a race, or hardware)",
@@ -79,7 +80,7 @@ def _diverged(answer: dict[str, Any]) -> list[str]:
     said += _kernels(pivot)
     return [
         f"diverged    {where}: {what}, after {answer['prefix']['pairs']} equal pairs{_replayed(answer)}",
-        *(f"{side:<11} {_place(pivot[side])}" for side in ("reference", "suspect")),
+        *(f"{side:<11} {_side(pivot, side)}" for side in ("reference", "suspect")),
         f"origin      {pivot['origin']}{others}: {means(pivot)}.{said}{caution}",
         f"next        {_offered(answer) or (_cut(caveat['fix'], 300) if caveat else NEXT[pivot['origin']])}",
     ]
@@ -191,6 +192,20 @@ def _cited(item: dict[str, Any]) -> str:
     """The slot of a boundary and the evidence id under which it can be looked up."""
     side = next((name for name in ("suspect", "reference") if (item.get("seq") or {}).get(name) is not None), "")
     return f" | {terminal(item['slot'])} of {side}:{item['rank']}:{item['seq'][side]}" if side else ""
+
+
+def _side(pivot: dict[str, Any], side: str) -> str:
+    """A side's place, and where to look further.
+
+    ``loss.backward()`` says little, so the forward work that an operator belongs to follows; for an operator that a side lacks,
+    who reads there what it would have made.
+    """
+    place = pivot[side]
+    if place is None:
+        reader = next((near.get(side) for near in pivot["near"] if near["what"] == "first-consumer" and near["operator"] != _STATE), None)
+        return _place(None) if reader is None else f"{_place(None)[:-1]}; {_place(reader)} reads what it would have made)"
+    forward = (pivot["forward"] or {}).get(side)
+    return _place(place) if forward is None or forward == place else f"{_place(place)}, backward of {_place(forward)}"
 
 
 def _place(place: dict[str, Any] | None) -> str:

@@ -55,6 +55,36 @@ def test_an_optimizer_that_never_steps_is_not_waited_for_for_ever():
     assert [event.window for event in seen.markers if event.operator == "opguard.optimizer.end"] == [0, 0, 1, 2]
 
 
+def _windows_of_steps(seen):
+    return [event.window for event in seen.markers if event.operator == "opguard.optimizer.end"]
+
+
+@pytest.mark.parametrize("parameters", ["the same", "of the same shapes"])
+def test_an_optimizer_made_after_the_last_step_of_its_like_takes_its_place_though_that_is_still_alive(parameters):
+    old = torch.nn.Parameter(torch.ones(8))
+    new = old if parameters == "the same" else torch.nn.Parameter(torch.ones(8))
+    with capturing() as seen:
+        first = torch.optim.SGD([old], lr=0.1)
+        _step(first, old)
+        _step(first, old)
+        resumed = torch.optim.SGD([new], lr=0.1)
+        _step(resumed, new)
+        _step(resumed, new)
+    assert _windows_of_steps(seen) == [0, 1, 2, 3]
+
+
+def test_an_optimizer_made_between_steps_of_another_kind_of_model_does_not_count():
+    small, large = torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(64))
+    with capturing() as seen:
+        generator = torch.optim.SGD([large], lr=0.1)
+        _step(generator, large)
+        discriminator = torch.optim.SGD([small], lr=0.1)
+        for _ in range(2):
+            _step(discriminator, small)
+            _step(generator, large)
+    assert _windows_of_steps(seen) == [0, 1, 1, 2, 2]
+
+
 def test_an_optimizer_wrapped_in_another_counts_once():
     p = torch.nn.Parameter(torch.ones(2))
 

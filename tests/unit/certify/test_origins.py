@@ -55,6 +55,18 @@ def test_operator(both):
     assert verdict.prefix["pairs"] < 17
 
 
+def test_an_operator_that_gets_a_tensor_more_is_structure_and_no_other_result_for_equal_inputs(both):
+    def packed(*more: str):
+        def change(s: Script, t: T) -> None:
+            t["h"] = s.op("aten.cat.default", [t["h"], *(t[name] for name in more)], (4, 8), at="torch.cat(parts)", line=30)
+
+        return in_step(1, "after mm", change)
+
+    verdict = both(packed(), packed("w"))
+    assert verdict.verdict == "diverged"
+    assert (verdict.pivot.origin, verdict.pivot.suspect.text) == ("structure", "torch.cat(parts)")
+
+
 def test_operator_with_inputs_that_were_not_read_again_may_be_mutated(both):
     def unprobed(content=None):
         def change(s: Script, t: T) -> None:

@@ -92,3 +92,33 @@ def test_parameters_that_only_one_side_has():
     verdict = compare(named("a"), named("a", "b"))
     assert (verdict.verdict, slugs(verdict)) == ("inconclusive", ["state-unmatched"])
     assert "only in the suspect param:b" in verdict.reasons[0].text
+
+
+def _two_updates(script: Script, late: bool, last_is_read: bool = True):
+    """Two updates of one weight; with ``late`` each is done after the step has ended, by code that is not the optimizer's."""
+    w = script.given((8, 8), 2, name="param:w")
+    for window in range(2):
+        x = script.given((4, 8), 3 + window)
+        y = script.op("aten.mm.default", [x, w], (4, 8), at="model(x)", line=6, phase="forward")
+        g = script.op("aten.mm.default", [x, y], (8, 8), at="loss.backward()", line=7, phase="backward")
+        new = script._derived("aten.add_.Tensor", {}, [w, g])
+        if late:
+            script.state(param__w=w)
+            script.update()
+        operator, at = ("aten.copy_.default", "w.copy_(received)") if late else ("aten.add_.Tensor", "opt.step()")
+        w = script.op(operator, [w, g], (8, 8), new, into=w, at=at, line=8)
+        if not late:
+            script.state(param__w=w)
+            script.update()
+    script.op("aten.sum.default", [w if last_is_read else x], (), at="print(sum)", line=9)
+    return script.close()
+
+
+def test_state_that_is_brought_in_line_before_anything_reads_it_is_no_difference():
+    verdict = compare(_two_updates(Script(), False), _two_updates(Script(), True))
+    assert verdict.verdict == "identical", verdict
+
+
+def test_state_that_is_written_after_the_last_step_and_not_read_is_open_and_names_no_place():
+    verdict = compare(_two_updates(Script(), False, last_is_read=False), _two_updates(Script(), True, last_is_read=False))
+    assert (verdict.verdict, slugs(verdict)) == ("inconclusive", ["unresolved-difference"])

@@ -52,6 +52,25 @@ def test_two_places_that_fit_equally_well_are_ambiguous(both):
     assert "model.py" in verdict.reasons[0].text
 
 
+def test_a_place_whose_result_is_used_in_another_way_does_not_fit_equally_well(both):
+    """A query and a value are both parts of one projection; one is scaled, the other is not."""
+
+    def twist(word, names, uses=("aten.div.Tensor", "aten.neg.default")):
+        def change(s: Script, t: T) -> None:
+            base = s.op("aten.sum.default", [t["h"]], (), at="h.sum()", line=29)
+            for at, name in enumerate(names):
+                made = s.op("aten.expand_copy.default", [base], (4, 8), word + at, at=name, args="size=[4,8]", trivial=True)
+                s.read(s.op(uses[at], [made], (4, 8), at=f"use({name})"), at=f"print({name})")
+
+        return in_step(1, "after mm", change)
+
+    verdict = both(twist(700, ["a()", "b()"]), twist(800, ["c()", "d()"]))
+    assert verdict.verdict == "diverged"
+    assert (verdict.pivot.reference.text, verdict.pivot.suspect.text) == ("a()", "c()")
+    unused = ("aten.neg.default", "aten.neg.default")
+    assert slugs(both(twist(700, ["a()", "b()"], unused), twist(800, ["c()", "d()"], unused))) == ["ambiguous-pivot"]
+
+
 def test_a_place_chosen_by_its_consumer_is_not_ambiguous(both):
     def twist(values, names):
         def change(s: Script, t: T) -> None:

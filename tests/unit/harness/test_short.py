@@ -3,7 +3,7 @@
 import pytest
 
 from opguard_harness.report.short import short_answer
-from tests.support.answers import answer, pivot
+from tests.support.answers import answer, pivot, place
 
 FILTERED = {**answer("identical")["compared"], "filtered": {"pairs": 28, "differences": 28}}
 
@@ -21,6 +21,20 @@ def test_diverged_names_both_places_the_origin_and_the_next_step():
 def test_a_side_without_the_operator_is_said():
     lines = short_answer(answer("diverged", pivot=pivot(reference=None, origin="structure")))
     assert lines[1] == "reference   (this side has no such operator)"
+
+
+def test_a_backward_operator_is_shown_with_the_forward_work_it_belongs_to():
+    ours, theirs = place("train.py", 27, "loss.backward()"), place("model.py", 33, "probs.topk(k)")
+    lines = short_answer(answer("diverged", pivot=pivot(reference=ours, forward={"reference": theirs, "suspect": None}, phase="backward")))
+    assert lines[1] == "reference   train.py:27 in main | loss.backward(), backward of model.py:33 in main | probs.topk(k)"
+    assert lines[2] == "suspect     train.py:31 in main | token_loss(model, batch) * share"
+
+
+def test_for_an_operator_that_a_side_lacks_it_is_said_who_reads_what_it_would_have_made():
+    readers = {"reference": place("train.py", 29, "opt.step()"), "suspect": place("loop.py", 9, "self.opt.step()")}
+    near = [{"what": "first-consumer", "operator": "aten.lerp_.Scalar", "seq": {}, **readers}]
+    lines = short_answer(answer("diverged", pivot=pivot(suspect=None, origin="structure", near=near)))
+    assert lines[2] == "suspect     (this side has no such operator; loop.py:9 in main | self.opt.step() reads what it would have made)"
 
 
 def test_other_possible_origins_and_contract_conflicts_are_said():
