@@ -6,10 +6,41 @@ count, an index to ignore): the data alone would have the difference begin in th
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from opguard_core.align import slots
 from opguard_core.align.timeline import REFERENCE, SUSPECT
 from opguard_core.certify.index import WindowIndex
+from opguard_core.certify.root import RootWalk
 from opguard_core.certify.roots import PRODUCER, Node, Root
+from opguard_core.ids import Origin
+
+MAX_READERS = 64
+"""Pairs that read what a forward made, looked at for whether it differs."""
+
+
+def begun(walk: RootWalk, index: WindowIndex, roots: list[Root], unfiltered: Callable[[list[Root]], list[Root]]) -> list[Root]:
+    """Roots of a forward difference that reached nothing by its data, if its own backward is the first root; else none.
+
+    Args:
+        walk: Over the rank pair.
+        index: The window that was judged.
+        roots: What was found, the earliest first; perhaps of an earlier window.
+        unfiltered: Leaves out what filters hide.
+    """
+    if roots[0].node.window != index.window(REFERENCE).number:
+        return []
+    for backward in (roots[0].node, producers(roots[0])):
+        forward = own_forward(index, backward)
+        if forward is None:
+            continue
+        for node in showing(index, forward)[:MAX_READERS]:
+            found = unfiltered(walk.from_pair(node))
+            if found and found[0].node == forward:
+                return found
+        if is_alone(index, forward) and walk.rows.lacks_results(forward):
+            return unfiltered([Root(forward, str(Origin.STRUCTURE), walk.output_slot(forward), consumer=roots[0].node)])
+    return []
 
 
 def own_forward(index: WindowIndex, node: Node) -> Node | None:

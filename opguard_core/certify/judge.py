@@ -11,7 +11,7 @@ from opguard_core.align.columns import COLLECTIVE, OPTIMIZER_PHASE, READ, Flags,
 from opguard_core.align.timeline import REFERENCE, SUSPECT, Step, Timeline
 from opguard_core.certify.accounted import Accounted
 from opguard_core.certify.ambiguity import BY_POSITION, rivals
-from opguard_core.certify.begun import is_alone, own_forward, producers, showing
+from opguard_core.certify.begun import begun
 from opguard_core.certify.devicework.exposed import exposed
 from opguard_core.certify.draws import Draws
 from opguard_core.certify.endings import last_told, raising
@@ -36,9 +36,6 @@ MAX_STEPPED_OVER = 64
 
 MAX_STATE_WALKS = 64
 """Pieces of differing state that are followed to their roots."""
-
-MAX_FORWARDS = 64
-"""Pairs that read what the forward of a backward's root made, looked at for whether it differs."""
 
 
 class RankJudge:
@@ -116,7 +113,10 @@ class RankJudge:
             roots = self._state_roots(step.number, state)
         roots = self._rank_with_held(step.number, roots)
         if roots:
-            roots = self._forward_of(index, self._told_before(index, matters, roots))
+            roots = self._told_before(index, matters, roots)
+            before = begun(self.walk, index, roots, lambda found: self._unfiltered(found)[0])
+            self._harmless.forget({root.node for root in before})
+            roots = before or roots
             self._conclude(roots)
         else:
             findings.weak += weak
@@ -260,23 +260,6 @@ class RankJudge:
             ):
                 self._harmless.forget({node, found[0].node})
                 return found
-        return roots
-
-    def _forward_of(self, index: WindowIndex, roots: list[Root]) -> list[Root]:
-        """Roots of a forward difference that reached nothing by its data, if its own backward is the first that does; else the given."""
-        if roots[0].node.window != index.window(REFERENCE).number:
-            return roots
-        for backward in (roots[0].node, producers(roots[0])):
-            forward = own_forward(index, backward)
-            if forward is None:
-                continue
-            for node in showing(index, forward)[:MAX_FORWARDS]:
-                found, _ = self._unfiltered(self.walk.from_pair(node))
-                if found and found[0].node == forward:
-                    self._harmless.forget({node, found[0].node})
-                    return found
-            if is_alone(index, forward) and self.walk.rows.lacks_results(forward):
-                return [Root(forward, str(Origin.STRUCTURE), self.walk.output_slot(forward), consumer=roots[0].node)]
         return roots
 
     def _is_told_only(self, matters: Matters, left: int, spread: Spread, root: Root, told_in: int) -> bool:
