@@ -15,7 +15,6 @@ from tests.integration.capture.test_harmless import ENV
 from tests.support.capturing import ROOT
 from tests.support.native import native_or_skip
 
-
 RANKS = {"dispatch": ["late_ranks"], "native": ["late_native_ranks", "some"], "native, all by Python": ["late_native_ranks", "all"]}
 
 
