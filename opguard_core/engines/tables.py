@@ -130,8 +130,16 @@ class Write(NamedTuple):
     when: str = ""
 
 
-# Source: `torch.ops.<name>.default._schema` in torch 2.13 against the kernels' documentation.
+# Source: `torch.ops.<name>.default._schema` in torch 2.13 against the kernels' documentation; and against what they do on the host, over
+# torch's operator database, its modules and optimizers (569 operators, forward and backward). A recurrent layer's backward works in the
+# memory that its forward left it (derivatives.yaml copies it where the graph is to be used again), and dropout counts on.
 UNDECLARED_WRITES = {
+    "aten::batch_norm_update_stats": Write(("running_mean", "running_var")),
+    "aten::mkldnn_rnn_layer_backward": Write(("workspace",)),
+    "aten::_cudnn_rnn": Write(("dropout_state",), when="train"),
+    "aten::_cudnn_rnn_backward": Write(("reserve",)),
+    "aten::miopen_rnn": Write(("dropout_state",), when="train"),
+    "aten::miopen_rnn_backward": Write(("reserve",)),
     "aten::native_batch_norm": Write(("running_mean", "running_var"), when="training"),
     "aten::cudnn_batch_norm": Write(("running_mean", "running_var"), when="training"),
     "aten::miopen_batch_norm": Write(("running_mean", "running_var"), when="training"),
