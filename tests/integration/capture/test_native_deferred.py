@@ -17,6 +17,8 @@ from tests.support.late import LateBackend, answering_later
 from tests.support.late_native import asking_python, differences, observed
 from tests.support.late_training import PROGRAMS, transformer
 from tests.support.native import native_or_skip
+from tests.support.outside.building import extension
+from tests.support.outside.calling import called
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -184,3 +186,19 @@ def test_a_kept_boundary_is_the_same_although_its_digests_come_late(tmp_path):
         one, other = later.kept(index), at_once.kept(index)
         assert one.known == other.known
         assert {name: block.data for name, block in one.slots.items()} == {name: block.data for name, block in other.slots.items()}
+
+
+@pytest.mark.parametrize("mode", ["verify", "full"])
+def test_what_a_call_outside_the_dispatcher_writes_is_no_undeclared_write_because_it_comes_late(mode, tmp_path):
+    ext = extension()
+
+    def code():
+        y = torch.ones(6)
+        for _ in range(2):
+            called(ext.scale_, y, 3.0)
+        y + 1
+
+    at_once, later = (observed(code, tmp_path / name, late, mode) for name, late in (("a", None), ("b", LateBackend(150))))
+    assert len(at_once.slots("extension.outside_extension.scale_")) == 2
+    assert "undeclared_writes" not in at_once.coverage
+    assert not differences(at_once, later) and later.coverage == at_once.coverage
