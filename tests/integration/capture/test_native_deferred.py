@@ -12,6 +12,7 @@ from opguard_core.capture.session import start
 from opguard_core.engines import native
 from opguard_core.plan.config import RunConfig
 from opguard_core.probe.promised import Promise
+from tests.support.engine_programs import catalogue
 from tests.support.keeping import observe
 from tests.support.late import LateBackend, answering_later
 from tests.support.late_native import asking_python, differences, observed
@@ -202,3 +203,16 @@ def test_what_a_call_outside_the_dispatcher_writes_is_no_undeclared_write_becaus
     assert len(at_once.slots("extension.outside_extension.scale_")) == 2
     assert "undeclared_writes" not in at_once.coverage
     assert not differences(at_once, later) and later.coverage == at_once.coverage
+
+
+@pytest.mark.parametrize("name", [name for name in catalogue.load() if name.startswith("kinds.")])
+def test_tensors_that_are_taken_apart_say_the_same_when_their_digests_come_late(name, tmp_path):
+    program = catalogue.PROGRAMS[name]
+    if program.missing():
+        pytest.skip(f"this torch has no {program.missing()}")
+    program.run()  # what torch sets up at its first use is not part of any
+    runs = []
+    for late in (None, LateBackend(120)):
+        torch.manual_seed(0)
+        runs.append(observed(program.run, tmp_path / str(len(runs)), late, "verify"))
+    assert not differences(*runs) and runs[0].coverage == runs[1].coverage
