@@ -205,6 +205,7 @@ def test_what_a_call_outside_the_dispatcher_writes_is_no_undeclared_write_becaus
     assert not differences(at_once, later) and later.coverage == at_once.coverage
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # the programs' own
 @pytest.mark.parametrize("name", [name for name in catalogue.load() if name.startswith("kinds.")])
 def test_tensors_that_are_taken_apart_say_the_same_when_their_digests_come_late(name, tmp_path):
     program = catalogue.PROGRAMS[name]
