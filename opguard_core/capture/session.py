@@ -9,7 +9,6 @@ import atexit
 import contextlib
 import os
 import sys
-import weakref
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -304,17 +303,14 @@ def start(config: RunConfig, *, sink: EventSink | None = None) -> Session:
     _active.append(session)
     atexit.register(session._at_exit)
     session.begin()
-    _leave_children_alone(session)
     return session
 
 
-def _leave_children_alone(session: Session) -> None:
-    reference = weakref.ref(session)
+def _leave_children_alone() -> None:
+    """After a fork, in the child."""
+    for session in [one for one in _active if one._running]:
+        session.abandon_in_child()
 
-    def after_in_child() -> None:
-        ours = reference()
-        if ours is not None and ours._running:
-            ours.abandon_in_child()
 
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=after_in_child)
+if hasattr(os, "register_at_fork"):  # once a process: what is registered there is kept for good
+    os.register_at_fork(after_in_child=_leave_children_alone)

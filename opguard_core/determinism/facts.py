@@ -66,24 +66,24 @@ class RankFacts:
         """Read the early facts."""
         self._torch: Any = sys.modules["torch"]
         self._late = False
-        self._on_their_way: list[Callable[[], Contract | None]] = []
+        self._on_their_way: list[tuple[Callable[[], Contract | None], Callable[[], None]]] = []
         self.contract: Contract = {**_early(config, self._torch), **config.facts}
 
     def note(self, facts: Contract) -> None:
         """Add facts about objects that the program made or files that it loaded."""
         self.contract.update(facts)
 
-    def later(self, read: Callable[[], Contract | None]) -> None:
-        """Add facts that are still on their way from a device: ``read`` gives them, or None."""
-        self._on_their_way.append(read)
+    def later(self, read: Callable[[], Contract | None], wait: Callable[[], None]) -> None:
+        """Add facts that are still on their way from a device: ``read`` gives them, or None; ``wait`` waits until it does."""
+        self._on_their_way.append((read, wait))
 
     def settle(self) -> None:
         """Take those of them that have come. Never waits."""
         left = []
-        for read in self._on_their_way:
+        for read, wait in self._on_their_way:
             found = read()
             if found is None:
-                left.append(read)
+                left.append((read, wait))
             else:
                 self.contract.update(found)
         self._on_their_way = left
@@ -110,8 +110,11 @@ class RankFacts:
         self.contract.update(step_streams(self._torch, self.contract))
 
     def finish(self) -> Contract:
-        """Read late facts now if that has not happened, and return everything."""
+        """Read late facts now if that has not happened, wait for those that are on their way, and return everything."""
         self.late("end")
+        self.settle()
+        for _, wait in self._on_their_way:
+            wait()
         self.settle()
         return self.contract
 

@@ -9,13 +9,13 @@ from opguard_core.fingerprint.digest import Digests
 from opguard_core.probe.kinds import Unreadable
 from opguard_core.probe.promise import LOST, Promise, Unchanged
 
-# Waits for a ticket, at most so many seconds, and fills cells; set by the session that has a launcher.
-Wait = Callable[[int, float], None]
+# Waits for a cell, at most so many seconds, and fills it; set by the session whose cells they are.
+Wait = Callable[[Any, float], object]
 _wait: Wait | None = None
 
 
 def wait_with(wait: Wait | None) -> None:
-    """Say how a record is waited for; None: there is no launcher any more."""
+    """Say how a cell is waited for; None: nobody fills any more."""
     global _wait
     _wait = wait
 
@@ -44,7 +44,7 @@ class CellPromise(Promise):
     def wait(self, timeout_s: float) -> None:
         """As `Promise.wait`."""
         if _wait is not None:
-            _wait(self.cell.ticket, timeout_s)
+            _wait(self.cell, timeout_s)
 
     def lose(self, why: str) -> None:
         """As `Promise.lose`, for all that share the cell."""

@@ -107,7 +107,7 @@ def resolve(event: EventRow, slots: Sequence[SlotRow]) -> Resolved | None:
         if isinstance(found, Unreadable):
             lost.append((found.reason, slot.storage is None or bool(slot.name)))
         elif isinstance(promise, Difference):
-            num_undeclared += 1
+            num_undeclared += promise.undeclared
         if isinstance(promise, Difference) and isinstance(found, Unreadable):
             continue  # whether it was written is not known: a gap, not a slot
         if slot.direction in _WRITTEN and slot.status == _PROBED and promise.t_device_ns is not None:

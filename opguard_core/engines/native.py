@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from opguard_core.engines import native_build
+from opguard_core.engines import cells, native_build
 from opguard_core.engines.canonical import argument_text
 from opguard_core.engines.collectives import Collectives
 from opguard_core.engines.deferred import LOST_DIGESTS
@@ -31,6 +31,7 @@ from opguard_core.engines.shims import in_place_of
 from opguard_core.engines.streams import Streams
 from opguard_core.engines.tables import UNINITIALISED_RESULTS
 from opguard_core.engines.twin import hand_over, launch_cuda
+from opguard_core.engines.weakly import weakly
 from opguard_core.fingerprint import cpu
 from opguard_core.fingerprint import native as twin
 from opguard_core.ids import SENTINEL
@@ -115,19 +116,21 @@ class NativeContext(RankContext):
         module: Any = loaded.module
         self.loaded = loaded
         self.texts = module.Texts()
-        self.outbox = module.Outbox(self.texts, buffer_bytes, True)
-        # What Python asks of a device: results of collectives, tensors taken apart.
-        self.outbox.collect_with(backends.collect)  # type: ignore[attr-defined]
+        outbox: Any = module.Outbox(self.texts, buffer_bytes, True)
+        self.outbox = outbox
+        # What Python asked for: results of collectives, tensors taken apart.
+        outbox.collect_with(backends.collect, weakly(self._failed_to_collect))
         self.storages = module.Storages(self.outbox)
         self.collectives = Collectives(self.outbox, self.coverage)
         self.fingerprints = _fingerprints(module)
+        self.launcher = launch_cuda(self.fingerprints)
         self.probes = module.Probes(
             self.storages,
             self.coverage,
             self.fingerprints,
             carry=not self.verify,
-            consume=self.collectives.consume,
-            entered=lambda reason: self.observer.entered(reason),
+            consume=weakly(self.collectives.consume),
+            entered=weakly(self._entered),
             outbox=self.outbox,
         )
         self.progress = module.Progress(steps, step_offset)
@@ -136,6 +139,25 @@ class NativeContext(RankContext):
         self.book = module.StateNames(self.probes)
         self.observer: Any = None  # set by the engine
         self.generators = _Generators(self)
+        cells.wait_with(self._wait_for)
+
+    def let_go(self) -> None:
+        """At the end: nobody waits for a cell of ours any more, nor needs what Python was asked for."""
+        outbox: Any = self.outbox
+        outbox.collect_with(None, None)
+        cells.wait_with(None)
+
+    def _entered(self, reason: str) -> None:
+        self.observer.entered(reason)
+
+    def _failed_to_collect(self, error: BaseException, seq: int | None) -> None:
+        self.guard.caught("collect", error, seq)
+
+    def _wait_for(self, cell: Any, timeout_s: float) -> None:
+        """Wait a while for a cell, whoever fills it."""
+        outbox: Any = self.outbox
+        if not outbox.wait_for_promise(cell, timeout_s):
+            self.fingerprints.wait(cell.ticket, timeout_s)
 
     def abandon_in_child(self) -> None:
         """After a fork, in the child: be dead. Operators pass by before they reach any lock of ours."""
@@ -186,10 +208,9 @@ class _Generators(Generators):
 
 
 def _fingerprints(module: Any) -> Any:
-    """What reads memory for C++: the compiled CPU twin, and the launch path of NVIDIA devices if it is there."""
+    """What reads the host's memory for C++: the compiled CPU twin."""
     made = module.Fingerprints(module.Cells())
     hand_over(made)
-    launch_cuda(made)
     return made
 
 
@@ -253,6 +274,7 @@ class NativeEngine:
             self.context.coverage.gap(LOST_DIGESTS, LOST, touches_state=touches_state, seq=seq)
         for _ in range(outbox.num_undeclared_writes):
             self.context.coverage.count("undeclared_writes")
+        self.context.let_go()
 
     def tell_boundaries(self, shim: Any) -> None:
         """Say to the launch shim which event is in flight (None: no more); see `DispatchEngine.tell_boundaries`."""
@@ -332,7 +354,7 @@ class NativeEngine:
 
     def report(self) -> dict[str, Any]:
         """What goes into the rank manifest's ``engines``."""
-        observer, loaded = self.observer, self.context.loaded
+        observer, loaded, digested = self.observer, self.context.loaded, self._digested()
         return {
             "active": True,
             "events": observer.num_events + self._slow.num_events,
@@ -342,7 +364,17 @@ class NativeEngine:
             "failures_not_counted": observer.num_uncounted,
             "reads_frames": self._module.Places.reads_frames or self._module.Places.why,
             "build": {"compiler": loaded.compiler, "flags": list(loaded.flags)},
+            **({"fingerprint": digested} if digested else {}),
         }
+
+    def _digested(self) -> dict[str, Any]:
+        """By kind of device, who digested its tensors later; empty if all were on the host."""
+        found = backends.report()
+        launcher = self.context.launcher
+        if launcher is not None and "cuda" not in found:  # nobody has asked for anything from Python
+            told = launcher.report()
+            found.update({"cuda": {"backend": launcher.name, "reason": launcher.reason, **told}} if any(told.values()) else {})
+        return found
 
 
 def _overload(name: str, overload: str) -> Any:

@@ -180,16 +180,15 @@ def left_by(context: RankContext, call: Open, results: Tensors, written: Tensors
         for piece in [_Piece(context, path, tensor) for path, tensor in pieces(written, copied=False)]:
             _write(context, call, piece, piece.path, None, done)
     # What it says it leaves alone is looked at again in mode verify only.
-    said = len(call.made)
     for piece in arguments if written is None or context.verify else []:
         path = f"mut.{piece.path.partition('.')[2]}"
         # Twice the same bytes is a write as well: whoever fills a buffer does so in each of its calls.
         sure = written is None and habits.has(path)
-        row = _write(context, call, piece, path, None if sure else before.get(piece.path), done)
+        row = _write(context, call, piece, path, None if sure else before.get(piece.path), done, undeclared=written is not None)
         if row is not None and written is None:
             habits.learn(path, row)
-    for _ in range(len(call.made) - said if written is not None else 0):
-        context.coverage.count("undeclared_writes")
+        elif row is not None and not isinstance(row.mix64, Difference):  # one of those is counted when it has come
+            context.coverage.count("undeclared_writes")
     for path, tensor in results:
         if is_plain(tensor):
             _result(context, call, _Piece(context, path, tensor), arguments)
@@ -254,7 +253,14 @@ def _read_after_operators(call: Open, arguments: list[_Piece]) -> None:
 
 
 def _write(
-    context: RankContext, call: Open, piece: _Piece, path: str, was: SlotRow | None, done: set[tuple[object, ...]]
+    context: RankContext,
+    call: Open,
+    piece: _Piece,
+    path: str,
+    was: SlotRow | None,
+    done: set[tuple[object, ...]],
+    *,
+    undeclared: bool = False,
 ) -> SlotRow | None:
     """Add, and return, the slot of an argument; ``was`` None: it is known to be written, else it is if it has changed."""
     geometry = piece.geometry
@@ -269,9 +275,9 @@ def _write(
     made = _made(context.probes.mutated, context, piece, path, declared=False)
     row: SlotRow | None = made
     if inside is not None:
-        row = _unless(inside, made)
+        row = _unless(inside, made, undeclared=undeclared)
     elif was is not None and was.status in _KNOWN:
-        row = _unless(was.mix64, made)
+        row = _unless(was.mix64, made, undeclared=undeclared)
     if row is not None:
         done.add(view)
         call.rows.append(row)
@@ -309,7 +315,7 @@ def _carried(row: SlotRow, known: Known) -> SlotRow:
     return row._replace(status=Status.CARRIED.value, **words)
 
 
-def _unless(before: Known | int, row: SlotRow) -> SlotRow | None:
+def _unless(before: Known | int, row: SlotRow, *, undeclared: bool = False) -> SlotRow | None:
     """A row if its content is not what it was; one that disappears if that turns out later; None if it is."""
     if row.status != Status.PROBED.value:
         return row
@@ -318,4 +324,4 @@ def _unless(before: Known | int, row: SlotRow) -> SlotRow | None:
     if not isinstance(was, Promise) and not isinstance(now, Promise):
         return None if was == now else row
     after = now if isinstance(now, Promise) else Digests(now, row.value64, row.bag64, row.xor32, row.trivial, row.nbytes)
-    return row._replace(**dict(zip(_WORDS, words_of(Difference(was, after)), strict=True)))
+    return row._replace(**dict(zip(_WORDS, words_of(Difference(was, after, undeclared=undeclared)), strict=True)))

@@ -25,6 +25,7 @@ from opguard_core.engines.randomness import Generators
 from opguard_core.engines.shims import around
 from opguard_core.engines.storages import Storages
 from opguard_core.engines.streams import Streams
+from opguard_core.engines.weakly import weakly
 from opguard_core.fingerprint.digest import Digests
 from opguard_core.ids import SENTINEL, Direction, Status
 from opguard_core.probe import backends
@@ -62,7 +63,7 @@ class RankContext:
         self.verify = mode == "verify"
         self.trusted = trusted if mode == "trusted" else frozenset()
         self.outbox = Outbox(sink)
-        self.coverage = Coverage(lambda: self.outbox.oldest_open)
+        self.coverage = Coverage(weakly(self._oldest_open, gone=0))
         self.guard = Guard(self.coverage)
         self.storages = Storages(lambda: self.outbox.next_seq)
         self.collectives = Collectives(self.outbox, self.coverage)
@@ -81,6 +82,9 @@ class RankContext:
         # Set once a forward made a node whose backward must run without us, see `aside`.
         self.nodes_to_leave_alone = False
         self.gradient_hooks: deque[Any] = deque(maxlen=MOST_HOOKS)  # of ours, on nodes of graphs that have not run
+
+    def _oldest_open(self) -> int:
+        return self.outbox.oldest_open
 
     def abandon_in_child(self) -> None:
         """After a fork, in the child: be dead, and own no lock that a vanished thread may hold."""
@@ -221,7 +225,7 @@ class RankContext:
         digests = fingerprint(tensor)
         if isinstance(digests, Promise) and is_plain(tensor):
             # Nobody waits for the device: the slot is there if the two turn out to differ.
-            self.probes.perhaps_mutated(slots, seq, written, tensor, Difference(row.mix64, digests))
+            self.probes.perhaps_mutated(slots, seq, written, tensor, Difference(row.mix64, digests, undeclared=True))
             return True
         if not isinstance(digests, Digests) or digests.mix64 == row.mix64:
             return False

@@ -96,7 +96,8 @@ class StateBoundary:
 def _row(seq: int, slot: str, dtype: str, digests: Any) -> SlotRow:
     mix64, value64, bag64, xor32, trivial, nbytes = digests
     found = (None, 0, nbytes, None, nbytes, mix64, value64, bag64, xor32, trivial, "")
-    return SlotRow(seq, slot, Direction.IN.value, Status.PROBED.value, dtype, "", "", "cpu", *found)
+    shape, strides = (str(nbytes), "1") if dtype == "uint8" else ("", "")
+    return SlotRow(seq, slot, Direction.IN.value, Status.PROBED.value, dtype, shape, strides, "cpu", *found)
 
 
 def _number(seq: int, slot: str, value: float) -> SlotRow:

@@ -41,24 +41,22 @@ def hand_over(fingerprints: Any) -> str:
     return ""
 
 
-def launch_cuda(fingerprints: Any) -> str:
+def launch_cuda(fingerprints: Any) -> Any:
     """Have CUDA tensors digested from C++ if the launch path is there; else Python is asked for each.
 
     Args:
         fingerprints: ``observer.Fingerprints``.
 
     Returns:
-        Why there is no launch path, "" if there is. No device is touched.
+        The launcher, ``probe.cuda.Launcher``; None if there is none that C++ can call. No device is touched.
     """
     if not torch.version.cuda:
-        return "this torch has no CUDA"
+        return None
     launcher = import_module("opguard_core.probe.cuda").prober()
-    if isinstance(launcher, Unreadable):
-        return launcher.reason
-    if launcher.api is None:
-        return launcher.reason
+    if isinstance(launcher, Unreadable) or launcher.api is None:
+        return None
     launch_with(fingerprints, launcher)
-    return ""
+    return launcher
 
 
 def launch_with(fingerprints: Any, launcher: Any) -> None:
@@ -76,7 +74,7 @@ def launch_with(fingerprints: Any, launcher: Any) -> None:
     fingerprints.set_open(opens)
     fingerprints.set_launcher(launcher.api, launcher.flags)
     launcher.read_from(fingerprints.take_others)
-    cells.wait_with(fingerprints.wait)
+    cells.wait_with(lambda cell, timeout_s: fingerprints.wait(cell.ticket, timeout_s))
 
 
 def _elements() -> list[ElementType]:

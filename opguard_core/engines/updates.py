@@ -18,6 +18,7 @@ _HOST_NUMBERS: dict[torch.dtype, Any] = {
     torch.int64: ctypes.c_int64,
 }
 IDLE_STEPS = 2  # steps of others after which an optimizer that never stepped is no longer waited for
+MAX_STEPS = 1 << 31  # a larger number is no count of steps; the column of steps has 32 bits
 
 
 class _Seen:
@@ -139,13 +140,13 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def _steps_in(optimizer: Any) -> int:
-    """Largest ``step`` in an optimizer's state; 0 if none, or if reading it would wait for a device."""
+    """Largest ``step`` in an optimizer's state; 0 if none that can be one, or if reading it would wait for a device."""
     largest = 0
     for entries in (optimizer.__dict__.get("state") or {}).values():
         step = entries.get("step") if isinstance(entries, dict) else None
         if isinstance(step, torch.Tensor):
             step = _host_number(step)
-        if isinstance(step, int | float):
+        if isinstance(step, int | float) and 0 < step < MAX_STEPS:
             largest = max(largest, int(step))
     return largest
 

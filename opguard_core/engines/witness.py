@@ -24,7 +24,7 @@ from opguard_core.determinism.readers import autocast_policies
 from opguard_core.determinism.streams import fact
 from opguard_core.engines.quiet import quiet
 from opguard_core.fingerprint.digest import Digests
-from opguard_core.probe.promise import TOGETHER, Known, Promise
+from opguard_core.probe.promise import PATIENCE_S, TOGETHER, Known, Promise, settle
 from opguard_core.probe.tensor import Unreadable, fingerprint
 
 MAX_LOADERS = 8
@@ -105,7 +105,7 @@ class Witness:
             loaded = _Loaded(f"load.{number}", type(receiver).__name__)
             self._note(f"load.{number}.digest", lambda: loaded.look_at(state))
             if loaded.outstanding:
-                self._facts.later(loaded.facts)
+                self._facts.later(loaded.facts, loaded.wait)
 
     def _note(self, key: str, read: Any) -> None:
         found = fact(read)
@@ -165,6 +165,13 @@ class _Loaded:
     def outstanding(self) -> bool:
         """Whether a digest is still on its way."""
         return any(isinstance(known, Promise) and known.look() is None for *_, known in self._found)
+
+    def wait(self) -> None:
+        """At the end of a capture: wait for what is outstanding. A device that says nothing more is waited for once."""
+        patience_s = PATIENCE_S
+        for *_, known in self._found:
+            if isinstance(known, Promise) and known.look() is None and isinstance(settle(known, patience_s), Unreadable):
+                patience_s = 0.0
 
     def facts(self) -> dict[str, object] | None:
         """The facts; None while a digest is on its way."""

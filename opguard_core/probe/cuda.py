@@ -268,11 +268,11 @@ class Launcher:
         for owner in sorted(found - {-1}):
             first, state = known[owner]
             mine = records if len(found) == 1 else records[owners == owner]
-            is_captured, again = mine["is_captured"] != 0, mine["occurrence"] != 0  # of a CUDA graph: they come with each replay
-            state[1] -= len(mine) - int(is_captured.sum())
+            again = mine["occurrence"] != 0  # of a CUDA graph: they come with each replay, and the first counts
+            mine = mine[~again] if again.any() else mine
+            state[1] -= len(mine)
             if not state[1]:
                 self._ranges.pop(first)
-            mine = mine[~again] if again.any() else mine
             if not len(mine):
                 continue
             words = mine.view("<u8").reshape(len(mine), -1)[:, WORDS].copy()
@@ -288,7 +288,8 @@ class Launcher:
         more = is_captured or (region < self._last_region and not flags & IS_LOST)
         nbytes = self._nbytes.get(ticket) if more else self._nbytes.pop(ticket, None)
         if nbytes is None:
-            self._early.append(row)
+            if not is_captured:  # else a replay of a range that is done: no graph runs before its launch was noted
+                self._early.append(row)
             return None
         if flags & IS_LOST:
             return Delivered(ticket, occurrence, None, t_device_ns, True, None, region)

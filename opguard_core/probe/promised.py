@@ -131,13 +131,14 @@ class Difference(Promise):
     Args:
         before: ``mix64`` of an earlier look, or its promise.
         after: The later look.
+        undeclared: Whether such a difference is a write that was said not to happen; those are counted.
     """
 
-    __slots__ = ("_after", "_before")
+    __slots__ = ("_after", "_before", "undeclared")
 
-    def __init__(self, before: int | Promise, after: Known) -> None:
+    def __init__(self, before: int | Promise, after: Known, *, undeclared: bool = False) -> None:
         super().__init__(None, after.nbytes, 0)
-        self._before, self._after = before, after
+        self._before, self._after, self.undeclared = before, after, undeclared
 
     def look(self) -> Digests | Unreadable | Unchanged | None:
         """As `Promise.look`: works itself out as soon as it can."""

@@ -82,12 +82,11 @@ struct Content {
   bool ready() const { return arrived(cell) && arrived(unless); }
   // Once ready.
   bool lost() const { return cell && cell->state() == Cell::State::lost; }
-  // Once ready. What was there before and cannot be read now is a difference; where it is not known what was, there is none: that
-  // loss is told by its own slot.
-  bool present() const {
-    if (!unless) return true;
-    return unless->state() == Cell::State::ready && (lost() || get().mix64 != unless->digests().mix64);
-  }
+  // Once ready. Where one of the two looks is lost there is no slot, since nobody knows of a difference: the loss of the first is told
+  // by its own slot, that of the second by nothing else, see `hides`.
+  bool present() const { return !unless || (unless->state() == Cell::State::ready && !lost() && get().mix64 != unless->digests().mix64); }
+  // Once ready: whether a loss hides what happened, and no slot tells it.
+  bool hides() const { return unless && unless->state() == Cell::State::ready && lost(); }
   // Once ready and not lost.
   const Digests& get() const { return cell ? cell->digests() : digests; }
 

@@ -244,6 +244,7 @@ class Drain {
   void settle(Outbox& outbox, Entry& entry) {
     uint64_t latest_ns = 0;
     for (const SlotRow& row : entry.slots) {
+      if (row.content.hides() && row.content.cell->claim_loss()) outbox.count_loss(row.content.cell->seq, row.content.cell->touches_state);
       if (!row.content.present()) continue;
       if (row.content.unless) outbox.count_undeclared_write();
       Slot slot{&entry, &row, row.status, {}};
@@ -252,7 +253,8 @@ class Drain {
         if (row.content.cell->claim_loss()) outbox.count_loss(row.content.cell->seq, row.content.cell->touches_state);
       } else {
         slot.digests = row.content.get();
-        if (row.content.cell && row.status == statuses::PROBED) latest_ns = std::max(latest_ns, row.content.cell->t_device_ns());
+        const bool own = row.direction != directions::IN && row.status == statuses::PROBED;
+        if (row.content.cell && own) latest_ns = std::max(latest_ns, row.content.cell->t_device_ns());
       }
       slots_.push_back(slot);
     }

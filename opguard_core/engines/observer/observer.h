@@ -84,10 +84,13 @@ class Observer {
   // unwritten (names of operators that return memory which nobody has written).
   explicit Observer(const pybind11::dict& parts);
 
-  // What Python does for us is over: operators pass through from now on. With the GIL.
+  // What Python does for us is over: operators pass through from now on, and no object of Python's is kept. With the GIL.
   void stop() {
     active_.store(nullptr);
     engine_ = pybind11::none();
+    parts_["engine"] = pybind11::none();
+    places_->let_go();
+    plans_.let_go();
   }
   void start() { active_.store(this); }
   static Observer* active() { return active_.load(std::memory_order_acquire); }

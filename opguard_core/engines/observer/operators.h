@@ -104,7 +104,7 @@ struct OperatorPlan {
   size_t positional = 0;    // arguments before the first keyword-only one
   int64_t device = -1;      // position of the keyword argument "device"
   int64_t non_blocking = -1;  // position of the argument "non_blocking"
-  pybind11::object python;  // the plan itself, for the slow path; never released, see `Plans`
+  pybind11::object python;  // the plan itself, for the slow path; until `OperatorPlans::let_go`
 
   // Whether the caller said that a copy need not be there when the call returns.
   bool is_asynchronous(c10::ArrayRef<c10::IValue> values) const {
@@ -253,6 +253,13 @@ class OperatorPlans {
     table->put(std::hash<c10::OperatorHandle>()(op), made);
     ++count_;
     return made;
+  }
+
+  // With the GIL: keep no plan of Python's any more. Who is inside an operator finds None instead.
+  void let_go() {
+    std::vector<pybind11::object> left;  // let go of after the lock
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& plan : plans_) left.push_back(std::exchange(plan->python, pybind11::none()));
   }
 
  private:

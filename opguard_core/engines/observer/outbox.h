@@ -269,18 +269,22 @@ class Outbox {
     return held_bytes_;
   }
 
-  // With the GIL: fill the cells of Python promises that have been kept. Returns how many are still outstanding.
+  // With the GIL: fill the cells of Python promises that have been kept. Returns how many are still outstanding. Never throws: what
+  // fails is lost, and told to `failed`.
   size_t look_at_promises();
-  // With the GIL: say that somebody waits for the first of those, and give it a moment.
-  void wait_for_promise();
+  // With the GIL: say that somebody waits for the promise of a cell (null: the newest), and give it a moment; false if there is none.
+  bool wait_for_promise(const Cell* cell, std::chrono::duration<double> pause);
+  // With the GIL: nobody waits for them any more.
+  void forget_promises();
   void promise(std::vector<Promised> made) {
     std::lock_guard<std::mutex> lock(sync_->mutex);
     for (Promised& one : made) promised_.push_back(std::move(one));
     num_promised_.store(promised_.size());
   }
   size_t num_promised() const { return num_promised_.load(std::memory_order_relaxed); }
-  // Called with the GIL before promises are looked at: has what arrived delivered to them.
-  std::shared_ptr<Held> collect;
+  // Called with the GIL: `collect` now and then, has what arrived delivered to promises; `failed` with an exception of ours and the event
+  // that it concerns, None for all.
+  std::shared_ptr<Held> collect, failed;
   std::shared_ptr<Drain> drain;  // the writer's scratch, see drain.h
 
   // Wait for no device any more: digests that are not there are lost.
@@ -444,6 +448,18 @@ class Outbox {
   bool over(int64_t num_bytes, int64_t limit) const { return held_bytes_ > 0 && held_bytes_ + num_bytes > limit; }
   // Whether the writer can make room by itself: not if all that is held waits for an operator, or a device, that may wait for us.
   bool can_shrink() const { return num_leaving_ > 0 || taken_bytes_ > 0; }
+
+  // The cell that a promise fills; null if its event was lost. Without the lock: the slots of a complete event stay where they are.
+  static CellRef cell_of(const Promised& one) {
+    if (one.cell) return one.cell;
+    return one.entry && one.slot < one.entry->slots.size() ? one.entry->slots[one.slot].content.cell : CellRef{};
+  }
+
+  static CellRef ready_cell(const Cell& like) {
+    auto cell = c10::make_intrusive<Cell>(like.seq, like.digests().nbytes, false);
+    cell->keep({}, 0);
+    return cell;
+  }
 
   void hand_on() {
     while (!waiting_.empty() && waiting_.front()->closed) {

@@ -34,7 +34,7 @@ inline SlotRow promised_slot(Texts& texts, py::handle row, uint64_t seq) {
   for (size_t at : {13, 14, 15, 16}) plain[at] = py::int_(0);
   plain[17] = py::bool_(false);
   SlotRow slot = slot_of(texts, plain, seq);
-  slot.content.cell = c10::make_intrusive<Cell>(seq, slot.nbytes, slot.name != EMPTY_TEXT);
+  slot.content.cell = c10::make_intrusive<Cell>(seq, slot.nbytes, slot.storage == NO_NUMBER || slot.name != EMPTY_TEXT);
   return slot;
 }
 
@@ -98,22 +98,64 @@ inline Digests digests_of(py::handle tuple) {
           tuple.attr("xor32").cast<uint32_t>(), tuple.attr("trivial").cast<bool>(),      tuple.attr("nbytes").cast<uint64_t>()};
 }
 
+// Python's failures inside are ours: told to `Outbox::failed`, and false. With the GIL.
+template <class Work>
+bool guarded(Outbox& outbox, const py::object& seq, const Work& work) {
+  try {
+    work();
+    return true;
+  } catch (py::error_already_set& error) {
+    if (outbox.failed) py::reinterpret_borrow<py::object>(outbox.failed->get())(error.value(), seq);
+  } catch (const std::exception& error) {
+    if (outbox.failed) py::reinterpret_borrow<py::object>(outbox.failed->get())(py::module_::import("builtins").attr("ValueError")(error.what()), seq);
+  }
+  return false;
+}
+
+// What has come of a promise of probe/promised.py.
+struct Outcome {
+  enum State : uint8_t { open, kept, lost, nothing } state = open;
+  bool perhaps = false, undeclared = false;  // of a `Difference`: a loss hides whether there was one; as its `undeclared`
+  Digests digests;
+  uint64_t t_device_ns = 0;
+};
+
+inline Outcome outcome_of(py::handle promise) {
+  Outcome outcome;
+  const py::object found = promise.attr("look")();
+  if (found.is_none()) return outcome;
+  outcome.perhaps = py::hasattr(promise, "undeclared");
+  if (py::hasattr(found, "mix64")) {
+    outcome.state = Outcome::kept;
+    outcome.digests = digests_of(found);
+    const py::object time = promise.attr("t_device_ns");
+    outcome.t_device_ns = time.is_none() ? 0 : time.cast<uint64_t>();
+    outcome.undeclared = outcome.perhaps && promise.attr("undeclared").cast<bool>();
+  } else {
+    outcome.state = py::hasattr(found, "reason") ? Outcome::lost : Outcome::nothing;
+  }
+  return outcome;
+}
+
 // Whether every event has its digests: waits for devices, until nothing has arrived for so long; then gives the rest up.
 inline bool wait_for_digests(Outbox& outbox, double patience_s) {
   auto last = std::chrono::steady_clock::now();
-  size_t before = SIZE_MAX;
+  std::pair<size_t, size_t> before{SIZE_MAX, SIZE_MAX};
   while (true) {
-    if (outbox.look_at_promises() != 0) outbox.wait_for_promise();
-    py::gil_scoped_release released;
-    const size_t left = outbox.look_for_digests();
-    if (left == 0) return true;
-    const auto now = std::chrono::steady_clock::now();
-    if (left != before) last = now;
-    before = left;
-    if (std::chrono::duration<double>(now - last).count() > patience_s) {
+    const size_t promised = outbox.look_at_promises();
+    if (promised != 0 && outbox.wait_for_promise(nullptr, DEVICE_POLL)) outbox.look_at_promises();
+    {
+      py::gil_scoped_release released;
+      const std::pair<size_t, size_t> left{outbox.look_for_digests(), promised};
+      if (left.first == 0) return true;
+      const auto now = std::chrono::steady_clock::now();
+      if (left != before) last = now;
+      before = left;
+      if (std::chrono::duration<double>(now - last).count() <= patience_s) continue;
       outbox.give_up();
-      return false;
     }
+    outbox.forget_promises();
+    return false;
   }
 }
 
@@ -121,8 +163,11 @@ inline bool wait_for_digests(Outbox& outbox, double patience_s) {
 
 inline size_t Outbox::look_at_promises() {
   namespace py = pybind11;
+  // Whatever waits here or not: others have asked, too, and the launcher keeps only so many records for them.
+  outbox_python::guarded(*this, py::none(), [&] {
+    if (collect) py::reinterpret_borrow<py::object>(collect->get())();
+  });
   if (num_promised() == 0) return 0;
-  if (collect) py::reinterpret_borrow<py::object>(collect->get())();
   std::vector<Promised> open;
   {
     std::lock_guard<std::mutex> lock(sync_->mutex);
@@ -130,25 +175,24 @@ inline size_t Outbox::look_at_promises() {
   }
   std::vector<Promised> left;
   for (Promised& one : open) {
-    const py::object found = py::reinterpret_borrow<py::object>(one.promise->get()).attr("look")();
-    if (found.is_none()) {
+    outbox_python::Outcome outcome;
+    const CellRef cell = cell_of(one);
+    if (!cell) continue;  // its event was lost
+    const auto seq = py::int_(cell->seq);
+    if (!outbox_python::guarded(*this, seq, [&] { outcome = outbox_python::outcome_of(one.promise->get()); })) outcome.state = outbox_python::Outcome::lost;
+    if (outcome.state == outbox_python::Outcome::open) {
       left.push_back(std::move(one));
       continue;
     }
-    std::unique_lock<std::mutex> lock(sync_->mutex, std::defer_lock);
-    const bool kept = py::hasattr(found, "mix64"), lost = !kept && py::hasattr(found, "reason");
-    const Digests digests = kept ? outbox_python::digests_of(found) : Digests{};
-    const py::object time = kept ? py::object(one.promise->get().attr("t_device_ns")) : py::object(py::none());
-    const uint64_t t_device_ns = time.is_none() ? 0 : time.cast<uint64_t>();
-    lock.lock();
-    Content* content = one.entry && one.slot < one.entry->slots.size() ? &one.entry->slots[one.slot].content : nullptr;
-    const CellRef cell = one.cell ? one.cell : content != nullptr ? content->cell : CellRef{};
-    if (!cell) continue;
-    if (lost) {
+    std::lock_guard<std::mutex> lock(sync_->mutex);
+    Content* content = one.cell ? nullptr : &one.entry->slots[one.slot].content;
+    if (outcome.state == outbox_python::Outcome::lost) {
+      if (outcome.perhaps && content != nullptr) content->unless = ready_cell(*cell);  // `hides`
       cell->lose();
     } else {
-      if (!kept && content != nullptr) content->unless = cell;  // nothing to record: a difference from itself
-      cell->keep(digests, t_device_ns);
+      if (outcome.state == outbox_python::Outcome::nothing && content != nullptr) content->unless = cell;  // a difference from itself
+      if (outcome.state == outbox_python::Outcome::kept && outcome.undeclared) count_undeclared_write();
+      cell->keep(outcome.digests, outcome.t_device_ns);
     }
   }
   std::lock_guard<std::mutex> lock(sync_->mutex);
@@ -157,14 +201,24 @@ inline size_t Outbox::look_at_promises() {
   return promised_.size();
 }
 
-inline void Outbox::wait_for_promise() {
+inline bool Outbox::wait_for_promise(const Cell* cell, std::chrono::duration<double> pause) {
   namespace py = pybind11;
-  std::shared_ptr<Held> first;
+  std::shared_ptr<Held> found;
   {
     std::lock_guard<std::mutex> lock(sync_->mutex);
-    if (!promised_.empty()) first = promised_.front().promise;
+    for (auto one = promised_.rbegin(); one != promised_.rend() && !found; ++one) {
+      if (cell == nullptr || cell_of(*one).get() == cell) found = one->promise;
+    }
   }
-  if (first) py::reinterpret_borrow<py::object>(first->get()).attr("wait")(std::chrono::duration<double>(DEVICE_POLL).count());
+  if (!found) return false;
+  return outbox_python::guarded(*this, py::none(), [&] { py::reinterpret_borrow<py::object>(found->get()).attr("wait")(pause.count()); });
+}
+
+inline void Outbox::forget_promises() {
+  std::vector<Promised> open;  // let go of after the lock: they hold Python objects
+  std::lock_guard<std::mutex> lock(sync_->mutex);
+  open.swap(promised_);
+  num_promised_.store(0);
 }
 
 inline void Outbox::bind(pybind11::module_& module) {
@@ -206,7 +260,19 @@ inline void Outbox::bind(pybind11::module_& module) {
       .def("take_lost_slots", &Outbox::take_lost_slots)
       .def_property_readonly("num_undeclared_writes", &Outbox::num_undeclared_writes)
       .def("wait_for_digests", &outbox_python::wait_for_digests, py::arg("patience_s"))
-      .def("collect_with", [](Outbox& self, py::object call) { self.collect = std::make_shared<Held>(std::move(call)); }, py::arg("call"))
+      // collect(): has what arrived delivered to Python's promises. failed(error, seq): a failure of ours. None: no more of either.
+      .def("collect_with", [](Outbox& self, py::object call, py::object failed) {
+             self.collect = call.is_none() ? nullptr : std::make_shared<Held>(std::move(call));
+             self.failed = failed.is_none() ? nullptr : std::make_shared<Held>(std::move(failed));
+           },
+           py::arg("call").none(true), py::arg("failed").none(true))
+      // Wait a while for the promise that fills a cell, and fill it; false if there is none.
+      .def("wait_for_promise", [](Outbox& self, const Cell& cell, double timeout_s) {
+             const bool found = self.wait_for_promise(&cell, std::chrono::duration<double>(timeout_s));
+             self.look_at_promises();
+             return found;
+           },
+           py::arg("cell"), py::arg("timeout_s"))
       // trace/batch.ColumnSource
       .def("attach", &Outbox::attach)
       .def("wait", [](Outbox& self, std::optional<double> timeout_s) {

@@ -41,6 +41,12 @@ class Places {
     Py_DECREF(python_);
   }
 
+  // With the GIL: no stack is new from now on, and the code objects of those that are known may go.
+  void let_go() {
+    Py_INCREF(Py_None);
+    Py_DECREF(std::exchange(python_, Py_None));
+  }
+
   // The stack of the calling thread; lives as long as this object. With or without the GIL; takes it for a new stack only (for every
   // one if `READS_FRAMES` is false). `entered` is set if it did. NO_STACK on a thread without Python frames, as autograd's own are.
   // Throws std::runtime_error if `Places.of` raised.

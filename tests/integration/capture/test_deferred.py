@@ -18,6 +18,8 @@ from tests.support.capturing import capturing
 from tests.support.keeping import observe
 from tests.support.late import LateBackend, answering_later
 from tests.support.late_training import PROGRAMS, transformer
+from tests.support.outside.building import extension
+from tests.support.outside.calling import called
 
 MODES = ("verify", "full", "trusted", "sentinel")
 
@@ -279,3 +281,19 @@ def test_digests_in_rows_are_digests():
     (seen,) = runs(training, "verify", LateBackend())
     assert not any(isinstance(slot.mix64, Promise) for rows in seen.sink.slots.values() for slot in rows)
     assert isinstance(fingerprint(torch.ones(3)), Digests)
+
+
+def outside_calls(ext):
+    y = torch.ones(6)
+    for _ in range(2):
+        called(ext.scale_, y, 3.0)
+    return y + 1
+
+
+@pytest.mark.parametrize("mode", ["verify", "full"])
+def test_what_a_call_outside_the_dispatcher_writes_is_no_undeclared_write_because_it_comes_late(mode):
+    ext = extension()
+    at_once, later = runs(lambda: outside_calls(ext), mode, None, LateBackend(150))
+    assert [event.operator for event in at_once.events].count("extension.outside_extension.scale_") == 2
+    assert "undeclared_writes" not in at_once.coverage
+    assert_equal(later, at_once)

@@ -8,15 +8,22 @@ import textwrap
 import pytest
 
 pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(900)]  # building the engine
 
 from opguard_core.trace.reader import Run
 from tests.integration.capture.test_harmless import ENV
 from tests.support.capturing import ROOT
+from tests.support.native import native_or_skip
+
+RANKS = {"dispatch": ["late_ranks"], "native": ["late_native_ranks", "some"], "native, all by Python": ["late_native_ranks", "all"]}
 
 
-def test_two_ranks_see_what_they_exchanged(tmp_path):
-    command = [sys.executable, "-W", "ignore", "-m", "tests.integration.capture.late_ranks"]
+@pytest.mark.parametrize("way", RANKS)
+def test_two_ranks_see_what_they_exchanged(way, tmp_path):
+    if way != "dispatch":
+        native_or_skip()
+    program, *asked = RANKS[way]
+    command = [sys.executable, "-W", "ignore", "-m", f"tests.integration.capture.{program}", *asked]
     ranks = [
         subprocess.Popen(
             [*command, str(rank), str(tmp_path / "store")], cwd=ROOT, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -34,7 +41,7 @@ def test_two_ranks_see_what_they_exchanged(tmp_path):
 
 
 COMMON = """
-import os, random, signal, sys, threading
+import contextlib, os, random, signal, sys, threading
 from pathlib import Path
 import numpy
 import torch
@@ -42,11 +49,12 @@ from opguard_core.capture.session import start
 from opguard_core.plan.config import RunConfig
 from opguard_core.trace import flush
 from tests.support.late import LateBackend, answering_later
+from tests.support.late_native import asking_python
 
 random.seed(0)
 numpy.random.seed(0)  # the state boundary digests these generators, too
 flush.FLUSH_PAUSE_MIN_S = flush.FLUSH_PAUSE_SHARE = 0.0
-folder, what = Path(sys.argv[1]), sys.argv[2]
+folder, what, engine = Path(sys.argv[1]), *sys.argv[2:]
 folder.mkdir(mode=0o700)
 
 def committed():
@@ -72,17 +80,17 @@ def train(steps, at):
                 os._exit(7)
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
-with answering_later(LateBackend(hold=30)):
-    session = start(RunConfig(run_dir=folder, user_root=Path.cwd(), mode="full", engine="dispatch"))
+with asking_python() if engine == "native" else contextlib.nullcontext(), answering_later(LateBackend(hold=30)):
+    session = start(RunConfig(run_dir=folder, user_root=Path.cwd(), mode="full", engine=engine))
     train(12, 8)
     session.stop("exit")
-    report = session.engines["dispatch"]["fingerprint"]
-    assert report["cpu"]["outstanding"] == 0 and report["events_deferred"] > 100, report
+    report = session.engines[engine]["fingerprint"]
+    assert report["cpu"]["outstanding"] == 0 and report["cpu"]["probes"] > 100, report
 """
 
 
-def record(folder, what):
-    program = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(COMMON), str(folder), what]
+def record(folder, what, engine):
+    program = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(COMMON), str(folder), what, engine]
     code = subprocess.run(program, cwd=ROOT, env=ENV, capture_output=True, text=True, timeout=200, check=False)
     assert code.returncode == (-9 if what == "kill" else 0), code.stderr
     rank = Run.open(folder).ranks[0]
@@ -94,19 +102,23 @@ def record(folder, what):
     return rank, rows
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """The rows of a run to which nothing happens."""
-    return record(tmp_path_factory.mktemp("whole") / "trace", "nothing")[1]
+@pytest.fixture(scope="module", params=["dispatch", "native"])
+def whole(request, tmp_path_factory):
+    """An engine, and the rows of a run to which nothing happens."""
+    if request.param == "native":
+        native_or_skip()
+    return request.param, record(tmp_path_factory.mktemp("whole") / "trace", "nothing", request.param)[1]
 
 
 def test_a_fork_while_events_wait_costs_neither_process_anything(tmp_path, whole):
-    rank, rows = record(tmp_path / "forks", "fork")
+    engine, expected = whole
+    rank, rows = record(tmp_path / "forks", "fork", engine)
     assert rank.torn is None and not rank.manifest.coverage["gaps"]
-    assert rows == whole
+    assert rows == expected
 
 
 def test_a_kill_while_events_wait_leaves_a_prefix(tmp_path, whole):
-    rank, rows = record(tmp_path / "killed", "kill")
+    engine, expected = whole
+    rank, rows = record(tmp_path / "killed", "kill", engine)
     assert rank.torn is not None
-    assert 0 < len(rows) < len(whole) and rows == whole[: len(rows)]
+    assert 0 < len(rows) < len(expected) and rows == expected[: len(rows)]

@@ -8,6 +8,8 @@ pytestmark = pytest.mark.torch
 
 from opguard_core.probe.tensor import fingerprint
 from tests.support.capturing import capturing
+from tests.support.keeping import observe
+from tests.support.native import native_or_skip
 
 
 def test_an_operator_is_recorded_with_its_inputs_output_and_arguments():
@@ -139,6 +141,36 @@ def test_running_statistics_are_seen_although_the_schema_does_not_declare_them()
     assert written["mut.3"].mix64 == fingerprint(norm.running_mean).mix64
     assert written["mut.3"].name == "buffer:BatchNorm1d.running_mean" or written["mut.3"].name == "buffer:running_mean"
     assert seen.slots(evaluation, "mut") == {}
+
+
+@pytest.mark.parametrize("engine", ["dispatch", "native"])
+@pytest.mark.parametrize("mode", ["full", "trusted"])
+def test_what_is_written_undeclared_is_not_carried_as_it_was(mode, engine, tmp_path):
+    if engine == "native":
+        native_or_skip()
+    mean, var, x = torch.zeros(3), torch.ones(3), torch.randn(2, 3, 4)
+
+    def code():
+        torch.stack([mean, var])
+        torch.batch_norm_update_stats(x, mean, var, 0.1)
+        torch.cumsum(mean, 0)
+
+    trace = observe(tmp_path / "run", code, mode=mode, engine=engine).trace
+    (table,) = trace.iter_windows()
+    slots = {table.event(at).operator: {slot.slot: slot for slot in table.slots_of(at)} for at in range(len(table))}
+    written, read = slots["aten.batch_norm_update_stats.default"], slots["aten.cumsum.default"]["in.0"]
+    assert {name for name in written if name.startswith("mut")} == {"mut.1", "mut.2"}
+    assert read.mix64 == written["mut.1"].mix64 == fingerprint(mean).mix64 != written["in.1"].mix64
+
+
+def test_the_memory_that_a_recurrent_layer_works_in_is_neither_read_nor_carried_by_its_backward():
+    lstm = torch.nn.LSTM(4, 4)
+    with capturing() as seen:
+        lstm(torch.randn(3, 2, 4))[0].sum().backward()
+    if "mkldnn_rnn_layer.default" not in seen.operators():
+        pytest.skip("this processor has another kernel for it")
+    backward = seen.slots(seen.of("mkldnn_rnn_layer_backward"))
+    assert backward["in.22"].status == "uninitialised" and "mut.22" not in backward
 
 
 def test_a_composite_operator_is_recorded_by_the_operators_inside_it():

@@ -6,8 +6,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
+from opguard_core.probe.numbers import digests_of_number
 from opguard_core.probe.tensor import fingerprint
 from tests.support.capturing import capturing
+from tests.support.keeping import observe
+from tests.support.native import native_or_skip
 
 
 def _step(optimizer, *parameters):
@@ -264,3 +267,47 @@ def test_a_step_count_is_read_without_an_operator(dtype):
         assert _steps_in(optimizer) == 1234
     steps.untyped_storage().resize_(0)
     assert _steps_in(optimizer) == 0
+
+
+class Counting(torch.optim.Optimizer):
+    """Keeps numbers in its state that no tensor holds."""
+
+    def __init__(self, parameters, start):
+        super().__init__(parameters, {"start": start})
+
+    def step(self):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                state = self.state[parameter]
+                state["step"] = state.get("step", group["start"]) + 1
+                state["seed"] = -group["start"]
+                parameter.data.sub_(parameter.grad)
+
+
+@pytest.mark.parametrize("engine", ["dispatch", "native"])
+@pytest.mark.parametrize("resumed", [False, True])
+def test_an_integer_of_any_size_in_an_optimizers_state_is_told_as_a_number(engine, resumed, tmp_path):
+    if engine == "native":
+        native_or_skip()
+
+    def code():
+        p = torch.nn.Parameter(torch.ones(2))
+        optimizer = Counting([p], 2**70)
+        if resumed:
+            optimizer.load_state_dict({**optimizer.state_dict(), "state": {0: {"step": 2**70, "seed": 0}}})
+        for _ in range(2):
+            _step(optimizer, p)
+
+    seen = observe(tmp_path / "run", code, engine=engine)
+    assert not seen.gaps and not seen.trace.manifest.drops.events
+    states = [
+        {slot.slot.rpartition(".")[2]: slot for slot in table.slots_of(index) if slot.slot.startswith("optim:")}
+        for table in seen.trace.iter_windows()
+        for index in range(len(table))
+        if table.event(index).kind == "state"
+    ]
+    assert len(states) == 3, "of two updates, and of the end, when the optimizer is gone"
+    for count, state in enumerate(states[:2], 1):
+        assert state.keys() == {"step", "seed"}
+        assert state["step"].mix64 == digests_of_number(2**70 + count).mix64
+        assert (state["seed"].dtype, state["seed"].shape, state["seed"].nbytes) == ("uint8", "16", 16)

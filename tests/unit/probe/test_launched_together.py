@@ -198,6 +198,7 @@ def test_of_a_captured_launch_the_first_replay_counts(make):
         deliveries.collect()
     assert gathered.words.tolist() == first and not gathered.lost
     assert not fake.launcher._early and not deliveries._early_ranges
+    assert not fake.launcher._ranges and not deliveries.num_outstanding, "all that was asked for has come"
 
 
 def test_what_was_given_up_stays_so_and_is_outstanding_until_it_comes(make):

@@ -34,7 +34,9 @@ def test_what_equal_numbers_share_is_their_bytes():
     assert digests_of_number(0.0) != digests_of_number(-0.0)
 
 
-@pytest.mark.parametrize("number", [2**63, -(2**63) - 1])
-def test_an_integer_that_no_tensor_holds_raises(number):
-    with pytest.raises(struct.error):
-        digests_of_number(number)
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 2**64 - 1, 2**70, -(2**70), 3**500, -(2**127), -(2**128)])
+def test_an_integer_that_no_tensor_holds_has_the_digests_of_its_bytes(number):
+    size = next(size for size in range(8, 400, 8) if -(1 << 8 * size - 1) <= number < 1 << 8 * size - 1)
+    data = torch.tensor(list(number.to_bytes(size, "little", signed=True)), dtype=torch.uint8)
+    assert (dtype_of(number), digests_of_number(number)) == ("uint8", fingerprint_host(data))
+    assert digests_of_number(number) not in (digests_of_number(number + 1), digests_of_number(-number))
