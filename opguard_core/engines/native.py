@@ -37,6 +37,7 @@ from opguard_core.fingerprint import native as twin
 from opguard_core.ids import SENTINEL
 from opguard_core.plan.config import AUTO, DISPATCH, NATIVE
 from opguard_core.probe import backends
+from opguard_core.probe.backends import COMPILED_KERNELS
 from opguard_core.probe.promise import LOST, PATIENCE_S
 
 _NoTorchFunction = torch._C.DisableTorchFunction
@@ -373,7 +374,7 @@ class NativeEngine:
         launcher = self.context.launcher
         if launcher is not None and "cuda" not in found:  # nobody has asked for anything from Python
             told = launcher.report()
-            found.update({"cuda": {"backend": launcher.name, "reason": launcher.reason, **told}} if any(told.values()) else {})
+            found.update({"cuda": {"backend": launcher.name, "reason": launcher.reason or COMPILED_KERNELS, **told}} if any(told.values()) else {})
         return found
 
 

@@ -25,6 +25,7 @@ from opguard_core.probe.promise import Backend, Deliveries, Layout, Record, View
 _data_ptr = torch.Tensor.data_ptr  # as it is before capture notices its callers
 _WORDS = 5
 _BLOCK_ROWS = 1024
+COMPILED_KERNELS = "the compiled kernels"
 _POLL_S = 0.001
 _CAPTURED = "recorded into a CUDA graph, not run: only the compiled kernel can be part of one"
 _deliveries: dict[str, Deliveries | None] = {}
@@ -110,7 +111,7 @@ def _compiled() -> tuple[Backend | None, str]:
     problem = found if isinstance(found, Unreadable) else found.open_device(torch.cuda.current_device())
     if problem is not None:
         return None, f"torch operations: {problem.reason}"
-    return found, found.reason or "the compiled kernels"
+    return found, found.reason or COMPILED_KERNELS
 
 
 class _Asked(NamedTuple):
