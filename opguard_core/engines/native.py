@@ -374,7 +374,8 @@ class NativeEngine:
         launcher = self.context.launcher
         if launcher is not None and "cuda" not in found:  # nobody has asked for anything from Python
             told = launcher.report()
-            found.update({"cuda": {"backend": launcher.name, "reason": launcher.reason or COMPILED_KERNELS, **told}} if any(told.values()) else {})
+            if any(told.values()):
+                found["cuda"] = {"backend": launcher.name, "reason": launcher.reason or COMPILED_KERNELS, **told}
         return found
 
 
