@@ -61,8 +61,8 @@ def own_forward(index: WindowIndex, node: Node) -> Node | None:
 
 
 def producers(root: Root) -> Node:
-    """Who made what each side reads, of a root that is a read of different values; nobody for other roots."""
-    made = [node for what, node in root.near if what == PRODUCER]
+    """Who made, in its own window, what each side reads, of a root that is a read of different values; nobody for other roots."""
+    made = [node for what, node in root.near if what == PRODUCER and node.window == root.node.window]
     left = next((node.left for node in made if node.left is not None), None)
     return Node(root.node.window, left, next((node.right for node in made if node.right is not None), None))
 

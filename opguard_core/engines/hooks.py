@@ -209,7 +209,8 @@ class Hooks:
         self._update_ended(optimizer, skipped=False)
 
     def _update_ended(self, optimizer: Any, *, skipped: bool) -> None:
-        counted = self.updates.counts(optimizer)
+        with quiet():  # a subclass of the program's may be among the parameters
+            counted = self.updates.counts(optimizer)
         number, offset = self.names.optimizer(optimizer), self.context.progress.offset
         facts = f"class={type(optimizer).__name__};number={number};counted={counted};resumed={offset};skipped={skipped}"
         self.mark(Marker.SCALER_SKIP if skipped else Marker.OPTIMIZER_END, facts, Phase.OPTIMIZER.value)

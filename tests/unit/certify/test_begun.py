@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from opguard_core.certify.begun import producers
 from opguard_core.certify.compare import compare
+from opguard_core.certify.roots import PRODUCER, Node, Root
 from tests.support.script import Script, Tensor
 
 
@@ -129,3 +131,8 @@ def test_what_each_side_makes_its_own_way(swapped):
 def test_two_ways_that_agree_are_not_where_a_later_fault_begins():
     assert found(averaged("mean"), averaged("sum", fault=77))[:3] == (1, "backward", "aten.mul.Tensor")
     assert compare(averaged("mean"), averaged("sum")).verdict == "identical"
+
+
+def test_who_wrote_in_an_earlier_window_has_no_event_here():
+    near = (PRODUCER, Node(0, 124, None)), (PRODUCER, Node(1, None, 7))
+    assert producers(Root(Node(1, 3, 4), "structure", "in.0", near=near)) == Node(1, None, 7)
