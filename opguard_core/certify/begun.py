@@ -32,7 +32,7 @@ def begun(walk: RootWalk, index: WindowIndex, roots: list[Root], unfiltered: Cal
         return []
     for backward in (roots[0].node, producers(roots[0])):
         forward = own_forward(index, backward)
-        if forward is None:
+        if forward is None or vanishes(index, forward):
             continue
         for node in showing(index, forward)[:MAX_READERS]:
             found = unfiltered(walk.from_pair(node))
@@ -80,12 +80,27 @@ def showing(index: WindowIndex, node: Node) -> list[Node]:
         node: As `own_forward` gives it.
     """
     if node.is_pair:
-        return [] if is_alone(index, node) or not index.aligned.differs[index.pair_of[node.both[0]]] else [node]
+        pair = int(index.pair_of[node.both[0]])
+        # A later result alone (a workspace, perhaps) is no difference that may carry a verdict, see `RankJudge._auxiliary`.
+        return [] if is_alone(index, node) or index.differing_outputs(pair)[:1] != [index.outputs_of(pair).start] else [node]
     side, event = node.one
     flow, codes = index.flow(side), index.read_codes[side]
     reads = [read for row in flow.window.outputs(event).tolist() for read in flow.consumers(row) if codes[read] > slots.LAST_SAME]
     readers = [_standing(index, side, int(flow.window.event[read])) for read in reads]
     return [reader for reader in dict.fromkeys(readers) if reader is not None and reader.is_pair]
+
+
+def vanishes(index: WindowIndex, node: Node) -> bool:
+    """Whether a pair that reads what a node makes differently gives the same all the same: the forward difference ended there."""
+    for side, event in ((REFERENCE, node.left), (SUSPECT, node.right)):
+        flow, codes = index.flow(side), index.read_codes[side]
+        rows = [] if event is None else flow.window.outputs(event).tolist()
+        for read in (read for row in rows for read in flow.consumers(row) if codes[read] > slots.LAST_SAME):
+            reader = _standing(index, side, int(flow.window.event[read]))
+            pair = -1 if reader is None or not reader.is_pair else int(index.pair_of[reader.both[0]])
+            if pair >= 0 and len(index.outputs_of(pair)) and not index.aligned.differs[pair]:
+                return True
+    return False
 
 
 def _standing(index: WindowIndex, side: int, forward: int) -> Node | None:

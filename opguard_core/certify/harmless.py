@@ -11,6 +11,7 @@ import numpy as np
 
 from opguard_core.align import slots
 from opguard_core.align.columns import STATE, Ints, Window
+from opguard_core.align.dataflow import is_dense
 from opguard_core.align.timeline import REFERENCE, SUSPECT, Row, Timeline
 from opguard_core.certify.accounted import Accounted
 from opguard_core.certify.ambiguity import BY_POSITION
@@ -203,9 +204,15 @@ class HarmlessDifferences:
 
 
 def _read_alike(index: WindowIndex, row: Row) -> bool:
-    """Something read what was written, and its partner read the same: the other side has it, however little it tells."""
-    codes = index.read_codes[row.side]
-    return any(codes[reader] < slots.UNKNOWN for reader in index.flow(row.side).consumers(row.row))
+    """Something read all that was written, and its partner read the same: the other side has it, however little it tells."""
+    codes, flow = index.read_codes[row.side], index.flow(row.side)
+    window, written = flow.window, row.row
+    whole = (
+        reader
+        for reader in flow.consumers(written)
+        if window.lo[reader] <= window.lo[written] and window.hi[reader] >= window.hi[written] and is_dense(window, reader)
+    )
+    return any(codes[reader] < slots.UNKNOWN for reader in whole)
 
 
 def _state_slots(window: Window) -> Ints:

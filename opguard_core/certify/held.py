@@ -52,12 +52,24 @@ class Piece:
         reads &= aligned.reference.window.kind[events] != STATE
         if reads.any():
             first = events[reads].min()
-            return bool((aligned.inputs.code[reads & (events == first)] < slots.UNKNOWN).all())
+            shown = np.flatnonzero(reads & (events == first))
+            if (aligned.inputs.code[shown] >= slots.UNKNOWN).any():
+                return False
+            if any(self._covers(index, int(aligned.inputs.left[at]), int(aligned.inputs.right[at])) for at in shown):
+                return True  # else part of it was read, which says nothing of the rest
         ends = _within(self.extents, index, state.left, state.right)
         if ends.any():
             return bool((state.code[ends] < slots.UNKNOWN).all())
         left, right = (self._last(index, side) for side in (REFERENCE, SUSPECT))
         return left is not None and left == right
+
+    def _covers(self, index: WindowIndex, *rows: int) -> bool:
+        """Both reads see all bytes of the piece."""
+        for side, row in enumerate(rows):
+            window, (_, lo, hi) = index.window(side), self.extents[side]
+            if window.lo[row] > lo or window.hi[row] < hi or not is_dense(window, row):
+                return False
+        return True
 
     def is_lost(self, index: WindowIndex) -> bool:
         """A later window overwrote it with something nobody looked at: nothing tells whether it still differs."""

@@ -161,7 +161,7 @@ class RankJudge:
         self._pieces = unsettled(self._pieces, index, state)
         seen = [piece for piece in self._pieces if not piece.is_lost(index)]
         left = {root for piece in seen for root in piece.roots}
-        if len(seen) < len(self._pieces) and not left:  # open: neither a place to name nor equal state
+        if len(seen) < len(self._pieces):  # open: neither a place to name nor equal state
             root = self._held[0]
             self.findings.unresolved.append(Harmless(root.node, root.slot, True, SURE, root.origin))
         self._pieces = seen

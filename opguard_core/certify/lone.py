@@ -14,7 +14,7 @@ _CASTS = ("_to_copy", "to", "type_as", "copy", "convert_element_type")
 
 
 def takes_hold(rows: Rows, node: Node, theirs: Row, missing: list[Row]) -> bool:
-    """Whether an event of one side reads the very value the other side's consumer reads, or a view of what that is one of, or changes it.
+    """Whether an event of one side reads the value the other side's consumer reads, another view of what made that, or changes it.
 
     Args:
         rows: Look-ups over the rank pair.

@@ -155,11 +155,7 @@ class RootWalk:
         cast = ((inputs.code == slots.CAST) & (r.dtype[inputs.left] != s.dtype[inputs.right])).any()
         candidates = [
             ((outputs.code[differing] == slots.PERMUTED).any(), Origin.PERMUTATION),
-            (r.op[left] != s.op[right], Origin.STRUCTURE),
-            (other_dtype or cast, Origin.DTYPE),
-            (arguments_differ(r, s, left, right), Origin.ARGUMENT),
-            # A tensor that only one side hands in (to a `cat`, say) is no other result for equal inputs.
-            (len(r.reads(left)) != len(s.reads(right)), Origin.STRUCTURE),
+            *_visible(r, s, left, right, bool(other_dtype or cast)),
         ]
         origins = [str(origin) for holds, origin in candidates if holds] or [str(Origin.OPERATOR), *doubts(r, s, inputs)]
         if r.args[left] != s.args[right] and origins[0] == Origin.OPERATOR:
@@ -279,13 +275,7 @@ class RootWalk:
                 partner = self.rows.counterpart(row) if row.window == node.window else None
                 if partner is not None and partner in producers[SUSPECT] and (self.rows.differs(row) or self._may_differ(row, partner)):
                     walk.push(Node(row.window, self.rows.event(row), self.rows.event(partner)), Source(node, "", rows, producers))
-        visible = [
-            (r.op[left] != s.op[right], Origin.STRUCTURE),
-            ((r.dtype[outputs.left] != s.dtype[outputs.right]).any(), Origin.DTYPE),
-            (arguments_differ(r, s, left, right), Origin.ARGUMENT),
-            # A tensor that only one side hands in (to a `cat`, say) is no other result for equal inputs.
-            (len(r.reads(left)) != len(s.reads(right)), Origin.STRUCTURE),
-        ]
+        visible = _visible(r, s, left, right, bool((r.dtype[outputs.left] != s.dtype[outputs.right]).any()))
         origin = next((origin for holds, origin in visible if holds), None)
         if origin is not None:
             walk.roots.append(Root(node, origin, self.output_slot(node), (str(Origin.OPERATOR), str(Origin.MUTATED)), walk.seen[node]))
@@ -375,3 +365,14 @@ class RootWalk:
             walk.roots.append(extra)
         else:
             walk.roots.append(self._stale(walk, source))
+
+
+def _visible(r: Window, s: Window, left: int, right: int, other_dtype: bool) -> list[tuple[bool, Origin]]:
+    """What a pair visibly does differently, whatever its inputs hold; the first that holds is told."""
+    return [
+        (bool(r.op[left] != s.op[right]), Origin.STRUCTURE),
+        (other_dtype, Origin.DTYPE),
+        (bool(arguments_differ(r, s, left, right)), Origin.ARGUMENT),
+        # A tensor that only one side hands in (to a `cat`, say) is no other result for equal inputs.
+        (len(r.reads(left)) != len(s.reads(right)), Origin.STRUCTURE),
+    ]

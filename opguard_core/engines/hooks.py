@@ -308,7 +308,7 @@ class Hooks:
         """An optimizer's loaded step count says where a resumed run began."""
         if returned and isinstance(token, torch.optim.Optimizer):
             with quiet():
-                self.updates.loaded(token)
+                self.updates.has_loaded(token)
             self.context.progress.loaded |= not self.context.progress.completed
             self.settle()
 

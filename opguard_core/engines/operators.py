@@ -319,9 +319,11 @@ def call_with_tensors(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     """Call an operator again that was refused for a number where it wants a tensor; every other error goes on its way.
 
     A tensor that C++ has made of a number (compiled autograd hands scalars over so) reaches a mode as that number, and only some
-    operators take a number for a tensor. Nothing of the call has run then. Call it while the error is handled.
+    operators take a number for a tensor. The refusal comes before anything of the call has run, unless a function in Python was called
+    with such a number and an operator inside it refused another one. Call it while the error is handled.
     """
-    refusal = str(sys.exc_info()[1])
+    if _REFUSED not in str(sys.exc_info()[1]) or not isinstance(func, torch._ops.OpOverload):
+        raise
     schema = func._schema.arguments
     given = [
         torch.tensor(value, dtype=_WRAPPED[type(value)], device="cpu")
@@ -329,7 +331,7 @@ def call_with_tensors(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         else value
         for argument, value in zip(schema, args, strict=False)
     ]
-    if _REFUSED not in refusal or all(one is other for one, other in zip(given, args, strict=True)):
+    if all(one is other for one, other in zip(given, args, strict=True)):
         raise
     return func(*given, **kwargs)
 

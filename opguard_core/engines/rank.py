@@ -34,7 +34,7 @@ from opguard_core.probe.tensor import fingerprint
 from opguard_core.trace.schema import SlotRow
 
 _current_node = torch._C._current_autograd_node
-MOST_HOOKS = 1 << 14  # the latest that are remembered
+MOST_HOOKS = 1 << 14  # that are remembered; older ones stay where they are
 
 
 class RankContext:
@@ -81,7 +81,7 @@ class RankContext:
         self.dead = False
         # Set once a forward made a node whose backward must run without us, see `aside`.
         self.nodes_to_leave_alone = False
-        self.gradient_hooks: deque[Any] = deque(maxlen=MOST_HOOKS)  # of ours, on nodes of graphs that have not run
+        self.gradient_hooks: deque[Any] = deque(maxlen=MOST_HOOKS)  # of ours, on nodes of graphs; the latest, whether they have run or not
 
     def _oldest_open(self) -> int:
         return self.outbox.oldest_open

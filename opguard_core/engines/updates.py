@@ -24,7 +24,7 @@ MAX_STEPS = 1 << 31  # a larger number is no count of steps; the column of steps
 class _Seen:
     """What is known of one optimizer; when it was met and last stepped is told in updates of any."""
 
-    __slots__ = ("gradient_bytes", "last_step", "met", "steps", "steps_since_count")
+    __slots__ = ("gradient_bytes", "last_step", "loaded", "met", "steps", "steps_since_count")
 
     def __init__(self, met: int) -> None:
         self.gradient_bytes = 0
@@ -32,6 +32,7 @@ class _Seen:
         self.steps_since_count = 0
         self.met = met
         self.last_step = 0
+        self.loaded = False  # its state came from elsewhere
 
 
 class Updates:
@@ -39,9 +40,10 @@ class Updates:
 
     An optimizer that has not stepped yet is judged by the size of its trainable parameters, so that a discriminator that
     steps before its larger generator does not count; one that never steps is given up after `IDLE_STEPS` steps of another.
-    One that was made for the same parameters, or for parameters of the same shapes, after the one that counts had last
-    stepped takes its place: a run resumed in its own process, the next fold. Whether the old one is still alive is an
-    accident of references and of the garbage collector, and must not decide.
+    One that was made for parameters of the one that counts, after that had last stepped, takes its place; and so does one for
+    parameters of the same shapes if its state was loaded: a run resumed in its own process. Whether the old one is still alive
+    is an accident of references and of the garbage collector, and must not decide. Shapes alone decide nothing: a second
+    critic, or what an inner loop makes for each of its tasks, stands beside the first.
     """
 
     def __init__(self, progress: Progress, names: Names) -> None:
@@ -66,12 +68,18 @@ class Updates:
         for other in self._names.optimizers():
             number = self._names.optimizer(other)
             before = self._of_number(number)
-            if before.steps and before.last_step <= seen.met and _alike(other, optimizer):
+            takes_place = _share(other, optimizer) or (seen.loaded and _same_shapes(other, optimizer))
+            if before.steps and before.last_step <= seen.met and takes_place:
                 self._given_up.add(number)
 
     def steps_inside_another(self, optimizer: Any) -> None:
         """This optimizer is driven by a wrapper, which is the one that counts."""
         self._given_up.add(self._names.optimizer(optimizer))
+
+    def has_loaded(self, optimizer: Any) -> None:
+        """An optimizer's state was loaded."""
+        self._of(optimizer).loaded = True
+        self.loaded(optimizer)
 
     def loaded(self, optimizer: Any) -> int | None:
         """Take the step count of an optimizer's state as the offset of a resumed run; returns it if it was taken."""
@@ -133,10 +141,15 @@ def _trainable_bytes(optimizer: Any) -> int:
     return sum(p.numel() * p.element_size() for p in _parameters(optimizer) if p.requires_grad)
 
 
-def _alike(one: Any, other: Any) -> bool:
-    """Two optimizers share a parameter, or have parameters of the same shapes in the same order."""
-    left, right = _parameters(one), _parameters(other)
-    return not {id(p) for p in left}.isdisjoint(id(p) for p in right) or [p.shape for p in left] == [p.shape for p in right]
+def _share(one: Any, other: Any) -> bool:
+    """Two optimizers have a parameter in common."""
+    return not {id(p) for p in _parameters(one)}.isdisjoint(id(p) for p in _parameters(other))
+
+
+def _same_shapes(one: Any, other: Any) -> bool:
+    """Two optimizers have parameters of the same shapes in the same order."""
+    left, right = ([p.shape for p in _parameters(optimizer)] for optimizer in (one, other))
+    return bool(left) and left == right
 
 
 def _steps_in(optimizer: Any) -> int:

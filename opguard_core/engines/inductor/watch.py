@@ -109,6 +109,7 @@ class Watch:
                 bound.names.update(before)
             bound.before.clear()
             bound.launches.let_go()
+        self._bound.clear()  # each kept its module's namespace
 
     def region_here(self) -> str:
         """Name of the region that the calling thread compiles, "" for none."""

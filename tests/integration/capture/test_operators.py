@@ -247,3 +247,15 @@ def test_a_custom_operator_is_a_boundary_and_its_hidden_write_is_found():
     slots = seen.slots(seen.of("liar"))
     assert slots["mut.0"].mix64 == fingerprint(y).mix64 != slots["in.0"].mix64
     assert seen.coverage["undeclared_writes"] == 1
+
+
+def test_an_error_of_the_program_passes_an_operator_that_takes_no_numbers_as_it_is():
+    """Only what was refused for a number where a tensor is wanted is called again; operators of higher order have no schema at all."""
+    from opguard_core.engines.operators import call_with_tensors
+
+    for function in (torch.ops.higher_order.cond, torch.ops.aten.add.Tensor):
+        with pytest.raises(RuntimeError, match="the program's own"):
+            try:
+                raise RuntimeError("the program's own")
+            except RuntimeError:
+                call_with_tensors(function, (1.0, 10**40), {})

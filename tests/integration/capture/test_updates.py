@@ -62,7 +62,7 @@ def _windows_of_steps(seen):
     return [event.window for event in seen.markers if event.operator == "opguard.optimizer.end"]
 
 
-@pytest.mark.parametrize("parameters", ["the same", "of the same shapes"])
+@pytest.mark.parametrize("parameters", ["the same", "of the same shapes, and state that was loaded"])
 def test_an_optimizer_made_after_the_last_step_of_its_like_takes_its_place_though_that_is_still_alive(parameters):
     old = torch.nn.Parameter(torch.ones(8))
     new = old if parameters == "the same" else torch.nn.Parameter(torch.ones(8))
@@ -71,6 +71,8 @@ def test_an_optimizer_made_after_the_last_step_of_its_like_takes_its_place_thoug
         _step(first, old)
         _step(first, old)
         resumed = torch.optim.SGD([new], lr=0.1)
+        if new is not old:
+            resumed.load_state_dict(first.state_dict())
         _step(resumed, new)
         _step(resumed, new)
     assert _windows_of_steps(seen) == [0, 1, 2, 3]
@@ -85,6 +87,21 @@ def test_an_optimizer_made_between_steps_of_another_kind_of_model_does_not_count
         for _ in range(2):
             _step(discriminator, small)
             _step(generator, large)
+    assert _windows_of_steps(seen) == [0, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("made", ["before", "lazily"])
+def test_a_second_one_of_the_same_shapes_stands_beside_the_first_whenever_it_was_made(made):
+    """Two critics, or an inner loop beside an outer one: what counts must not depend on when the second was made."""
+    one, two = torch.nn.Parameter(torch.ones(8)), torch.nn.Parameter(torch.ones(8))
+    with capturing() as seen:
+        first = torch.optim.SGD([one], lr=0.1)
+        second = torch.optim.SGD([two], lr=0.1) if made == "before" else None
+        _step(first, one)
+        second = second or torch.optim.SGD([two], lr=0.1)
+        for _ in range(2):
+            _step(second, two)
+            _step(first, one)
     assert _windows_of_steps(seen) == [0, 1, 1, 2, 2]
 
 

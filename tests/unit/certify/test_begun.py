@@ -136,3 +136,50 @@ def test_two_ways_that_agree_are_not_where_a_later_fault_begins():
 def test_who_wrote_in_an_earlier_window_has_no_event_here():
     near = (PRODUCER, Node(0, 124, None)), (PRODUCER, Node(1, None, 7))
     assert producers(Root(Node(1, 3, 4), "structure", "in.0", near=near)) == Node(1, None, 7)
+
+
+def two_results(scratch, slope=0):
+    """An operator whose second result is a workspace, and its backward."""
+    s = Script()
+    w = s.given((8, 8), 1, name="param:w")
+    x = s.given((4, 8), 10)
+    h = s.op("aten.mm.default", [x, w], (4, 8), at="x @ self.w", line=3)
+    made = s.seq
+    y = s.op("mine.act.default", [h], (4, 8), 60, more=[((4, 8), scratch)], at="act(h)", line=4)
+    loss = s.op("aten.sum.default", [y], (), at="y.sum()", line=6)
+    facts = {"at": "loss.backward()", "line": 10, "phase": "backward"}
+    ones = s.op("aten.ones_like.default", [_shape_only(loss)], (4, 8), 999, **facts)
+    g = s.op("mine.act_backward.default", [ones, h], (4, 8), 70 + slope, forward=made, **facts)
+    g = s.op("aten.mm.default", [x, g], (8, 8), forward=made - 1, **facts)
+    w = s.op("aten.add_.Tensor", [w, g], (8, 8), into=w, at="opt.step()", line=11, phase="optimizer")
+    s.state(param__w=w)
+    s.update()
+    return s.close()
+
+
+def test_a_workspace_that_differs_is_not_where_a_fault_of_the_backward_begins():
+    assert found(two_results(80), two_results(81, slope=1))[:3] == (0, "backward", "mine.act_backward.default")
+
+
+def undone(factor, slope=0):
+    """A factor that the next operator takes out again, and another backward of the first."""
+    s = Script()
+    w = s.given((8, 8), 1, name="param:w")
+    x = s.given((4, 8), 10)
+    h = s.op("aten.mm.default", [x, w], (4, 8), at="x @ self.w", line=3)
+    made = s.seq
+    up = s.op("aten.mul.Tensor", [h], (4, 8), 60 + factor, args=f"other={factor}", at="h * UP", line=4)
+    y = s.op("aten.div.Tensor", [up], (4, 8), 50, args=f"other={factor}", at="h / UP", line=5)
+    loss = s.op("aten.sum.default", [y], (), at="y.sum()", line=6)
+    facts = {"at": "loss.backward()", "line": 10, "phase": "backward"}
+    ones = s.op("aten.ones_like.default", [_shape_only(loss)], (4, 8), 999, **facts)
+    g = s.op("aten.mul.Tensor", [ones], (4, 8), 70 + slope, args=f"other={slope}", forward=made, **{**facts, "at": "g * SLOPE"})
+    g = s.op("aten.mm.default", [x, g], (8, 8), forward=made - 1, **facts)
+    w = s.op("aten.add_.Tensor", [w, g], (8, 8), into=w, at="opt.step()", line=11, phase="optimizer")
+    s.state(param__w=w)
+    s.update()
+    return s.close()
+
+
+def test_a_forward_difference_that_ends_in_the_forward_is_not_where_a_fault_of_the_backward_begins():
+    assert found(undone(2), undone(4, slope=1))[:4] == (0, "backward", "aten.mul.Tensor", "g * SLOPE")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from opguard_core.certify.compare import compare
 from tests.support.script import Script
 from tests.unit.certify.conftest import slugs
@@ -122,3 +124,32 @@ def test_state_that_is_brought_in_line_before_anything_reads_it_is_no_difference
 def test_state_that_is_written_after_the_last_step_and_not_read_is_open_and_names_no_place():
     verdict = compare(_two_updates(Script(), False, last_is_read=False), _two_updates(Script(), True, last_is_read=False))
     assert (verdict.verdict, slugs(verdict)) == ("inconclusive", ["unresolved-difference"])
+
+
+def _scaled_at_the_end(script: Script, scaled: bool, *, inside: bool, whole: bool):
+    """The last update, or what follows it, changes a part of a weight on one side; only the other part is read then, or all of it."""
+    w = script.given((8, 8), 2, name="param:w")
+    for window in range(2):
+        x = script.given((4, 8), 3 + window)
+        g = script.op("aten.mm.default", [x, w], (8, 8), at="loss.backward()", line=7, phase="backward")
+        w = script.op("aten.add_.Tensor", [w, g], (8, 8), into=w, at="opt.step()", line=8, phase="optimizer")
+        last, phase = bool(window), "optimizer" if inside else "forward"
+        if last and scaled and inside:
+            w = script.op("aten.mul_.Tensor", [w], (8, 8), 90, into=w, at="w.mul_(half)", line=12, phase=phase)
+        script.state(param__w=w)
+        script.update()
+        if last and scaled and not inside:
+            w = script.op("aten.mul_.Tensor", [w], (8, 8), 90, into=w, at="w.mul_(half)", line=12, phase=phase)
+    part = w if whole else w.view((1, 8), 55, 0, 32)
+    script.read(script.op("aten.sum.default", [part], (), 66 if not whole else None, at="print(w[0].sum())", line=13))
+    return script.close()
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_part_that_is_read_alike_says_nothing_of_the_rest(inside, whole):
+    reference = _scaled_at_the_end(Script(), False, inside=inside, whole=whole)
+    verdict = compare(reference, _scaled_at_the_end(Script(), True, inside=inside, whole=whole))
+    assert verdict.verdict != "identical"
+    if whole or inside:
+        assert (verdict.verdict, verdict.pivot.suspect.text) == ("diverged", "w.mul_(half)")
