@@ -158,4 +158,4 @@ def test_a_sentinel_locates_the_step_of_two_ranks_and_the_replay_names_the_rank(
     assert answer["located"]["step"] == 4
     assert answer["compared"]["ranks"] == [0, 1]
     pivot = answer["pivot"]
-    assert (pivot["rank"], pivot["step"], pivot["suspect"]["text"], pivot["origin"]) == (1, 4, "scaled.backward()", "argument")
+    assert (pivot["rank"], pivot["step"], pivot["suspect"]["text"], pivot["origin"]) == (1, 4, "loss * scale", "argument")
