@@ -132,6 +132,11 @@ def is_dense(window: Window, row: int) -> bool:
     return bool(window.hi[row] - window.lo[row] == window.nbytes[row])
 
 
+def covers(window: Window, row: int, lo: int, hi: int) -> bool:
+    """True if the slot covers every byte of lo:hi of its storage."""
+    return bool(window.lo[row] <= lo and window.hi[row] >= hi and is_dense(window, row))
+
+
 def subtract(spans: list[Span], lo: int, hi: int) -> list[Span]:
     """Spans without the bytes lo:hi."""
     return [piece for start, end in spans for piece in ((start, min(end, lo)), (max(start, hi), end)) if piece[0] < piece[1]]

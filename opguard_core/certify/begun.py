@@ -6,7 +6,7 @@ count, an index to ignore): the data alone would have the difference begin in th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from opguard_core.align import slots
 from opguard_core.align.timeline import REFERENCE, SUSPECT
@@ -83,28 +83,27 @@ def showing(index: WindowIndex, node: Node) -> list[Node]:
         pair = int(index.pair_of[node.both[0]])
         # A later result alone (a workspace, perhaps) is no difference that may carry a verdict, see `RankJudge._auxiliary`.
         return [] if is_alone(index, node) or index.differing_outputs(pair)[:1] != [index.outputs_of(pair).start] else [node]
-    side, event = node.one
-    flow, codes = index.flow(side), index.read_codes[side]
-    reads = [read for row in flow.window.outputs(event).tolist() for read in flow.consumers(row) if codes[read] > slots.LAST_SAME]
-    readers = [_standing(index, side, int(flow.window.event[read])) for read in reads]
-    return [reader for reader in dict.fromkeys(readers) if reader is not None and reader.is_pair]
+    return list(dict.fromkeys(_readers(index, *node.one)))
 
 
 def vanishes(index: WindowIndex, node: Node) -> bool:
     """Whether a pair that reads what a node makes differently gives the same all the same: the forward difference ended there."""
-    for side, event in ((REFERENCE, node.left), (SUSPECT, node.right)):
-        flow, codes = index.flow(side), index.read_codes[side]
-        rows = [] if event is None else flow.window.outputs(event).tolist()
-        for read in (read for row in rows for read in flow.consumers(row) if codes[read] > slots.LAST_SAME):
-            reader = _standing(index, side, int(flow.window.event[read]))
-            pair = -1 if reader is None or not reader.is_pair else int(index.pair_of[reader.both[0]])
-            if pair >= 0 and len(index.outputs_of(pair)) and not index.aligned.differs[pair]:
-                return True
-    return False
+    events = [(side, event) for side, event in ((REFERENCE, node.left), (SUSPECT, node.right)) if event is not None]
+    pairs = [int(index.pair_of[reader.both[0]]) for side, event in events for reader in _readers(index, side, event)]
+    return any(len(index.outputs_of(pair)) and not index.aligned.differs[pair] for pair in pairs)
 
 
-def _standing(index: WindowIndex, side: int, forward: int) -> Node | None:
-    if forward < 0:
+def _readers(index: WindowIndex, side: int, event: int) -> Iterator[Node]:
+    """Pairs that read what an event makes, and read something else on the other side."""
+    flow, codes = index.flow(side), index.read_codes[side]
+    for read in (read for row in flow.window.outputs(event).tolist() for read in flow.consumers(row) if codes[read] > slots.LAST_SAME):
+        reader = _standing(index, side, int(flow.window.event[read]))
+        if reader is not None and reader.is_pair:
+            yield reader
+
+
+def _standing(index: WindowIndex, side: int, event: int) -> Node | None:
+    if event < 0:
         return None
-    left, right = index.sides(side, forward)
+    left, right = index.sides(side, event)
     return Node(index.window(side).number, left if left >= 0 else None, right if right >= 0 else None)

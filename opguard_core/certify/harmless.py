@@ -11,7 +11,7 @@ import numpy as np
 
 from opguard_core.align import slots
 from opguard_core.align.columns import STATE, Ints, Window
-from opguard_core.align.dataflow import is_dense
+from opguard_core.align.dataflow import covers
 from opguard_core.align.timeline import REFERENCE, SUSPECT, Row, Timeline
 from opguard_core.certify.accounted import Accounted
 from opguard_core.certify.ambiguity import BY_POSITION
@@ -206,13 +206,8 @@ class HarmlessDifferences:
 def _read_alike(index: WindowIndex, row: Row) -> bool:
     """Something read all that was written, and its partner read the same: the other side has it, however little it tells."""
     codes, flow = index.read_codes[row.side], index.flow(row.side)
-    window, written = flow.window, row.row
-    whole = (
-        reader
-        for reader in flow.consumers(written)
-        if window.lo[reader] <= window.lo[written] and window.hi[reader] >= window.hi[written] and is_dense(window, reader)
-    )
-    return any(codes[reader] < slots.UNKNOWN for reader in whole)
+    extent = int(flow.window.lo[row.row]), int(flow.window.hi[row.row])
+    return any(codes[read] < slots.UNKNOWN and covers(flow.window, read, *extent) for read in flow.consumers(row.row))
 
 
 def _state_slots(window: Window) -> Ints:

@@ -12,7 +12,7 @@ import numpy as np
 
 from opguard_core.align import slots
 from opguard_core.align.columns import STATE, Flags, Ints, Window
-from opguard_core.align.dataflow import is_dense
+from opguard_core.align.dataflow import covers, is_dense
 from opguard_core.align.timeline import REFERENCE, SUSPECT
 from opguard_core.certify.index import WindowIndex
 from opguard_core.certify.roots import Root
@@ -65,11 +65,7 @@ class Piece:
 
     def _covers(self, index: WindowIndex, *rows: int) -> bool:
         """Both reads see all bytes of the piece."""
-        for side, row in enumerate(rows):
-            window, (_, lo, hi) = index.window(side), self.extents[side]
-            if window.lo[row] > lo or window.hi[row] < hi or not is_dense(window, row):
-                return False
-        return True
+        return all(covers(index.window(side), row, *self.extents[side][1:]) for side, row in enumerate(rows))
 
     def is_lost(self, index: WindowIndex) -> bool:
         """A later window overwrote it with something nobody looked at: nothing tells whether it still differs."""

@@ -21,6 +21,17 @@ class Block(nn.Module):
         return x + F.dropout(self.down(F.gelu(self.up(self.norm(x)))), 0.1, self.training)
 
 
+def training():
+    """Two steps of a linear layer."""
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(2):
+        model(torch.randn(3, 4)).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 def transformer():
     """Checkpointed blocks, accumulation, clipping, a fused optimizer, bfloat16, reads in between."""
     torch.manual_seed(0)

@@ -17,7 +17,7 @@ from opguard_core.probe.tensor import fingerprint
 from tests.support.capturing import capturing
 from tests.support.keeping import observe
 from tests.support.late import LateBackend, answering_later
-from tests.support.late_training import PROGRAMS, transformer
+from tests.support.late_training import PROGRAMS, training, transformer
 from tests.support.outside.building import extension
 from tests.support.outside.calling import called
 
@@ -76,16 +76,6 @@ def test_a_trace_says_the_same_when_digests_come_late_and_in_another_order(name,
         assert report["events_deferred"] > 0
     if (name, mode) == ("undeclared_writes", "verify"):
         assert at_once.coverage["undeclared_writes"] == 2, "the program does what it is there for"
-
-
-def training():
-    torch.manual_seed(0)
-    model = torch.nn.Linear(4, 2)
-    optimizer = torch.optim.AdamW(model.parameters())
-    for _ in range(2):
-        model(torch.randn(3, 4)).square().sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
 
 
 def test_the_device_time_of_an_event_is_that_of_its_last_own_output():

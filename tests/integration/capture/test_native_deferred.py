@@ -16,7 +16,7 @@ from tests.support.engine_programs import catalogue
 from tests.support.keeping import observe
 from tests.support.late import LateBackend, answering_later
 from tests.support.late_native import asking_python, differences, observed
-from tests.support.late_training import PROGRAMS, transformer
+from tests.support.late_training import PROGRAMS, training, transformer
 from tests.support.native import native_or_skip
 from tests.support.outside.building import extension
 from tests.support.outside.calling import called
@@ -25,16 +25,6 @@ from tests.support.outside.calling import called
 @pytest.fixture(scope="module", autouse=True)
 def engine():
     return native_or_skip()
-
-
-def training():
-    torch.manual_seed(0)
-    model = torch.nn.Linear(4, 2)
-    optimizer = torch.optim.AdamW(model.parameters())
-    for _ in range(2):
-        model(torch.randn(3, 4)).square().sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
 
 
 @pytest.mark.parametrize("mode", ["verify", "full", "trusted"])

@@ -9,6 +9,8 @@ from opguard_core.certify.compare import compare
 from opguard_core.certify.roots import PRODUCER, Node, Root
 from tests.support.script import Script, Tensor
 
+BACKWARD = {"at": "loss.backward()", "line": 10, "phase": "backward"}
+
 
 def train(factor=None, *, last=None, backward=None, reads_loss=False):
     """y = x @ w; y = y ** 2; [y * factor]; mean; [* last]; backward, update; the factors only in step 1, one in step 0."""
@@ -25,15 +27,14 @@ def train(factor=None, *, last=None, backward=None, reads_loss=False):
         loss, weighted = _scaled(s, loss, last, step)
         if reads_loss:
             s.read(loss, line=9)
-        facts = {"at": "loss.backward()", "line": 10, "phase": "backward"}
-        g = s.op("aten.ones_like.default", [_shape_only(loss)], (), 999, **facts)
-        g = _back(s, g, last, step, weighted, facts)
+        g = s.op("aten.ones_like.default", [_shape_only(loss)], (), 999, **BACKWARD)
+        g = _back(s, g, last, step, weighted)
         g = s.op(
-            "aten.div.Scalar", [g.view((4, 8), 998, 0, 4) if g.held.word == 999 else g], (4, 8), args="n=32", forward=averaged, **facts
+            "aten.div.Scalar", [g.view((4, 8), 998, 0, 4) if g.held.word == 999 else g], (4, 8), args="n=32", forward=averaged, **BACKWARD
         )
-        g = _back(s, g, factor if backward is None else backward, step, scaled, facts)
-        g = s.op("aten.mul.Tensor", [g, h], (4, 8), forward=made, **facts)
-        g = s.op("aten.mm.default", [x, g], (8, 8), forward=made - 1, **facts)
+        g = _back(s, g, factor if backward is None else backward, step, scaled)
+        g = s.op("aten.mul.Tensor", [g, h], (4, 8), forward=made, **BACKWARD)
+        g = s.op("aten.mm.default", [x, g], (8, 8), forward=made - 1, **BACKWARD)
         w = s.op("aten.add_.Tensor", [w, g], (8, 8), into=w, at="opt.step()", line=11, phase="optimizer")
         s.state(param__w=w)
         s.update()
@@ -53,11 +54,11 @@ def _scaled(s, value, factor, step):
     return s.op("aten.mul.Tensor", [value], shape, value.held if now == 1.0 else None, args=args, at="y.mul(factor)", line=5), seq
 
 
-def _back(s, g, factor, step, forward, facts):
+def _back(s, g, factor, step, forward):
     if factor is None or forward is None:
         return g
     now = factor if step else 1.0
-    return s.op("aten.mul.Tensor", [g], g.shape, g.held if now == 1.0 else None, args=f"other={now}", forward=forward, **facts)
+    return s.op("aten.mul.Tensor", [g], g.shape, g.held if now == 1.0 else None, args=f"other={now}", forward=forward, **BACKWARD)
 
 
 def found(reference, suspect):
@@ -106,14 +107,13 @@ def averaged(how, factor=1.0, *, fault=0):
             total = s.op("aten.sum.default", [h], (), 40 + step, at="h.sum()", line=7)
             loss = s.op("aten.div.Tensor", [total], (), mean, args=f"other={factor}", at="h.sum() / n", line=7)
         last = s.seq - 1
-        facts = {"at": "loss.backward()", "line": 10, "phase": "backward"}
-        ones = s.op("aten.ones_like.default", [_shape_only(loss)], (), 999, **facts)
+        ones = s.op("aten.ones_like.default", [_shape_only(loss)], (), 999, **BACKWARD)
         if how == "mean":
-            g = s.op("aten.div.Scalar", [ones.view((4, 8), 998, 0, 4)], (4, 8), slope, args="n=32", forward=last, **facts)
+            g = s.op("aten.div.Scalar", [ones.view((4, 8), 998, 0, 4)], (4, 8), slope, args="n=32", forward=last, **BACKWARD)
         else:
-            g = s.op("aten.div.Tensor", [ones], (), 50 + slope, args=f"other={factor}", forward=last, **facts).view((4, 8), slope, 0, 4)
-        g = s.op("aten.mul.Tensor", [g, h], (4, 8), None if not (fault and step) else fault, **facts)
-        g = s.op("aten.mm.default", [x, g], (8, 8), forward=last - 1, **facts)
+            g = s.op("aten.div.Tensor", [ones], (), 50 + slope, args=f"other={factor}", forward=last, **BACKWARD).view((4, 8), slope, 0, 4)
+        g = s.op("aten.mul.Tensor", [g, h], (4, 8), None if not (fault and step) else fault, **BACKWARD)
+        g = s.op("aten.mm.default", [x, g], (8, 8), forward=last - 1, **BACKWARD)
         w = s.op("aten.add_.Tensor", [w, g], (8, 8), into=w, at="opt.step()", line=11, phase="optimizer")
         s.state(param__w=w)
         s.update()
@@ -138,23 +138,36 @@ def test_who_wrote_in_an_earlier_window_has_no_event_here():
     assert producers(Root(Node(1, 3, 4), "structure", "in.0", near=near)) == Node(1, None, 7)
 
 
-def two_results(scratch, slope=0):
-    """An operator whose second result is a workspace, and its backward."""
+def _begin():
+    """x @ w; (script, w, x, x @ w, the event that comes next)."""
     s = Script()
-    w = s.given((8, 8), 1, name="param:w")
-    x = s.given((4, 8), 10)
+    w, x = s.given((8, 8), 1, name="param:w"), s.given((4, 8), 10)
     h = s.op("aten.mm.default", [x, w], (4, 8), at="x @ self.w", line=3)
-    made = s.seq
-    y = s.op("mine.act.default", [h], (4, 8), 60, more=[((4, 8), scratch)], at="act(h)", line=4)
+    return s, w, x, h, s.seq
+
+
+def _seed(s, y):
+    """A loss that nobody reads; what its backward starts from."""
     loss = s.op("aten.sum.default", [y], (), at="y.sum()", line=6)
-    facts = {"at": "loss.backward()", "line": 10, "phase": "backward"}
-    ones = s.op("aten.ones_like.default", [_shape_only(loss)], (4, 8), 999, **facts)
-    g = s.op("mine.act_backward.default", [ones, h], (4, 8), 70 + slope, forward=made, **facts)
-    g = s.op("aten.mm.default", [x, g], (8, 8), forward=made - 1, **facts)
+    return s.op("aten.ones_like.default", [_shape_only(loss)], (4, 8), 999, **BACKWARD)
+
+
+def _end(s, w, x, g, made):
+    """The rest of the backward, and the update."""
+    g = s.op("aten.mm.default", [x, g], (8, 8), forward=made - 1, **BACKWARD)
     w = s.op("aten.add_.Tensor", [w, g], (8, 8), into=w, at="opt.step()", line=11, phase="optimizer")
     s.state(param__w=w)
     s.update()
     return s.close()
+
+
+def two_results(scratch, slope=0):
+    """An operator whose second result is a workspace, and its backward."""
+    s, w, x, h, made = _begin()
+    y = s.op("mine.act.default", [h], (4, 8), 60, more=[((4, 8), scratch)], at="act(h)", line=4)
+    ones = _seed(s, y)
+    g = s.op("mine.act_backward.default", [ones, h], (4, 8), 70 + slope, forward=made, **BACKWARD)
+    return _end(s, w, x, g, made)
 
 
 def test_a_workspace_that_differs_is_not_where_a_fault_of_the_backward_begins():
@@ -163,22 +176,12 @@ def test_a_workspace_that_differs_is_not_where_a_fault_of_the_backward_begins():
 
 def undone(factor, slope=0):
     """A factor that the next operator takes out again, and another backward of the first."""
-    s = Script()
-    w = s.given((8, 8), 1, name="param:w")
-    x = s.given((4, 8), 10)
-    h = s.op("aten.mm.default", [x, w], (4, 8), at="x @ self.w", line=3)
-    made = s.seq
+    s, w, x, h, made = _begin()
     up = s.op("aten.mul.Tensor", [h], (4, 8), 60 + factor, args=f"other={factor}", at="h * UP", line=4)
     y = s.op("aten.div.Tensor", [up], (4, 8), 50, args=f"other={factor}", at="h / UP", line=5)
-    loss = s.op("aten.sum.default", [y], (), at="y.sum()", line=6)
-    facts = {"at": "loss.backward()", "line": 10, "phase": "backward"}
-    ones = s.op("aten.ones_like.default", [_shape_only(loss)], (4, 8), 999, **facts)
-    g = s.op("aten.mul.Tensor", [ones], (4, 8), 70 + slope, args=f"other={slope}", forward=made, **{**facts, "at": "g * SLOPE"})
-    g = s.op("aten.mm.default", [x, g], (8, 8), forward=made - 1, **facts)
-    w = s.op("aten.add_.Tensor", [w, g], (8, 8), into=w, at="opt.step()", line=11, phase="optimizer")
-    s.state(param__w=w)
-    s.update()
-    return s.close()
+    ones = _seed(s, y)
+    g = s.op("aten.mul.Tensor", [ones], (4, 8), 70 + slope, args=f"other={slope}", forward=made, **{**BACKWARD, "at": "g * SLOPE"})
+    return _end(s, w, x, g, made)
 
 
 def test_a_forward_difference_that_ends_in_the_forward_is_not_where_a_fault_of_the_backward_begins():
