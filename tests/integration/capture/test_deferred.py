@@ -137,6 +137,7 @@ def test_an_undeclared_write_that_a_lost_ticket_hides_is_a_gap_and_no_slot():
 
 
 def test_a_device_that_never_delivers_ends_the_capture_with_every_slot_a_counted_gap(monkeypatch):
+    monkeypatch.setattr(deferred, "PATIENCE_S", 0.5)
     monkeypatch.setattr(deferred, "settle", settle_at_once)
     (seen,) = runs(training, "full", LateBackend(deaf=True))
     slots = [slot for rows in seen.sink.slots.values() for slot in rows if not slot.slot.startswith("rng:")]
