@@ -64,6 +64,7 @@ FROZEN = {
     ],
     "open": ["--approve-filters", "--json", "FILE"],
     "pack": ["--include-sources", "--json", "--out", "CASE"],
+    "prune": ["--json", "--older-than", "--yes"],
     "report": ["--check", "--comparison", "--json", "--out", "CASE"],
     "repro": ["--json", "--out", "EVIDENCE|JOB"],
     "tools": ["--json"],

@@ -1,0 +1,69 @@
+"""`prune`: old results that nobody relies on, and their removal."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import typer
+
+from opguard_harness.answer.plain import dumps
+from opguard_harness.cli.outcome import Outcome
+
+if TYPE_CHECKING:
+    from opguard_harness.workspace.pruning import Pruned, Room
+
+HELP = """Say which stored results nobody relies on and how much room they take; with --yes, remove them.
+
+A result stays while it is running or young, while a case notes it or a finding or filter cites it, and while another result that stays
+was made from it. Folders named with --out are yours and are not looked at.
+
+Such as `opguard-harness prune` to see what would go and why the rest stays, then `opguard-harness prune --older-than 7 --yes` to remove
+what is older than a week."""
+_SHOWN = 20
+
+
+def prune(
+    older_than: float = typer.Option(30.0, metavar="DAYS", min=0.0, help="Only what nothing has happened to for so many days."),
+    yes: bool = typer.Option(False, "--yes", help="Remove it; without this nothing is touched."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+) -> Outcome:
+    """Survey the state folder, and remove what may go if asked to."""
+    from opguard_harness.tools.listing import known_jobs
+    from opguard_harness.workspace.pruning import prune as remove
+    from opguard_harness.workspace.pruning import survey
+
+    if not math.isfinite(older_than):
+        raise typer.BadParameter("Days are a number.", param_hint="'--older-than'")
+    done = remove(known_jobs, older_than) if yes else survey(known_jobs(), older_than)
+    text = dumps(_document(done)) if as_json else "\n".join(_page(done, yes))
+    return Outcome(text, failed=bool(done.failed))
+
+
+def _document(done: Pruned) -> dict[str, object]:
+    rows = [{name: value for name, value in vars(room).items() if name != "paths"} for room in done.rooms]
+    return {"schema": 1, "results": rows, "removed": done.removed, "failed": done.failed, "left_bytes": done.left_bytes}
+
+
+def _page(done: Pruned, yes: bool) -> list[str]:
+    from opguard_harness.report.escape import terminal
+
+    gone = {room.id for room in done.going} & set(done.removed) if yes else {room.id for room in done.going}
+    lines = [_line(room, "removed" if yes else "would go") for room in done.going if room.id in gone][:_SHOWN]
+    lines += [f"and {len(gone) - _SHOWN} more"] if len(gone) > _SHOWN else []
+    lines += [_line(room, f"stays: {room.why}") for room in done.staying[:_SHOWN]]
+    lines += [f"and {len(done.staying) - _SHOWN} more stay"] if len(done.staying) > _SHOWN else []
+    lines += [f"could not be removed: {terminal(said)}" for said in done.failed]
+    size = sum(room.bytes for room in done.going if room.id in gone) + done.left_bytes
+    told = f"{len(gone)} of {len(done.rooms)} results, {_mib(size)}"
+    return [*lines, f"removed {told}" if yes else f"{told} would go; --yes removes them" if gone or size else "nothing would go"]
+
+
+def _line(room: Room, what: str) -> str:
+    from opguard_harness.report.escape import terminal
+
+    return f"{room.id}  {room.state}  {room.created[:10] or 'no date'}  {_mib(room.bytes)}  {terminal(what)}"
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:.1f} MiB"
