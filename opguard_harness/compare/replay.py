@@ -45,6 +45,7 @@ class Replay:
         problem: Why there is none.
         seconds: What both runs took.
         before: The window of a replay before this one, which began when what differs was there already; None if this is the first.
+        name: Folder of its traces below the results.
     """
 
     steps: tuple[int, int]
@@ -52,6 +53,7 @@ class Replay:
     problem: str
     seconds: float
     before: tuple[int, int] | None = None
+    name: str = ""
 
     @property
     def diverged(self) -> bool:
@@ -188,11 +190,11 @@ class Replayer:
             # One step more than is recorded: what the last one left is read there. A plan speaks of another mode and window.
             capture = replace(asked or self.capture, mode=REPLAY_MODE, steps=steps, plan=None, end_after=steps[1] + 1)
             runs = self.run((copies[0], copies[1]), capture, name)
-            return Replay(steps, self.judge(runs, steps), "", sum(run.seconds for run in runs))
+            return Replay(steps, self.judge(runs, steps), "", sum(run.seconds for run in runs), name=name)
         except Interrupted:
             raise
         except OpGuardError as error:
-            return Replay(steps, None, error.message, 0.0)
+            return Replay(steps, None, error.message, 0.0, name=name)
         finally:
             for side in self.pristine.sides:
                 shutil.rmtree(self.pristine.scratch / f"{name}-{side.name}", ignore_errors=True)

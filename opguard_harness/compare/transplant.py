@@ -42,7 +42,8 @@ class Investigation:
         causes: Pivots that were found one after another, each by itself: the answer's ``pivot`` objects.
         text: What that means, in sentences.
         steps: Half-open window in which it holds.
-        rounds: What was done: ``put`` boundaries got bytes; ``verdict`` and ``reasons`` of the comparison afterwards.
+        rounds: What was done: ``put`` boundaries got bytes; ``replay`` holds the traces; ``verdict`` and ``reasons`` of the comparison
+            afterwards.
     """
 
     outcome: str
@@ -176,7 +177,7 @@ class _Search:
     def _note(self, found: Replay) -> None:
         verdict = None if found.answer is None else found.answer["verdict"]
         reasons = [] if found.answer is None else [item["slug"] for item in found.answer["reasons"]]
-        self.rounds.append({"put": len(self.pairs), "verdict": verdict, "reasons": reasons, "problem": found.problem})
+        self.rounds.append({"put": len(self.pairs), "replay": found.name, "verdict": verdict, "reasons": reasons, "problem": found.problem})
 
     def _all_equal(self, steps: tuple[int, int]) -> Investigation:
         outcome = "cause" if len(self.causes) == 1 else "several causes"

@@ -8,7 +8,7 @@ from typing import Any
 from opguard_core.ids import SIDES
 from opguard_harness.report import device_words, semantic_words
 from opguard_harness.report.escape import markdown
-from opguard_harness.report.page.damage import replayed
+from opguard_harness.report.page.damage import cause, replayed
 from opguard_harness.report.page.parts import kind_of, operators
 
 _SHOWN = 300
@@ -154,6 +154,10 @@ def _damage(confirmed: Mapping[str, Any] | None) -> Iterable[str]:
     if confirmed is None:
         return
     yield f"A replay of both sides: {_text(replayed(confirmed))} ({_text(confirmed['id'])})."
+    if confirmed["transplant"]:
+        moved = confirmed["transplant"]
+        places = "; ".join(f"{_text(place['operator'])} {_text(place['at'])}" for place in moved["places"])
+        yield f"{cause(moved)} ({_text(moved['id'])}){': ' + places if places else ''}"
     for item in confirmed["slots"]:
         found = item["damage"]
         if found is None:

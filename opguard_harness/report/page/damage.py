@@ -25,6 +25,20 @@ _TITLES = {"special": "NaN, infinities, signs", "size": "size", "order": "order"
 _KEPT = "Both sides were run once more; tensors were kept, fingerprinted by a second implementation and compared byte by byte."
 
 
+_CAUSES = {
+    "cause": "With the reference's bytes in place of the suspect's own there, both sides are equal in those steps: that was the cause.",
+    "several causes": "Several places differ by themselves; with the reference's bytes at each of them both sides are equal.",
+    "not all": "With the reference's bytes there something still differs in those steps.",
+    "not possible": "Putting the reference's bytes there could not show whether that is the cause.",
+}
+
+
+def cause(found: Mapping[str, Any]) -> str:
+    """What transplants showed, in sentences without texts of the run's."""
+    put = f" {plural(found['put'], 'boundary', 'boundaries')} got other bytes." if found["put"] else ""
+    return f"{_CAUSES[found['outcome']]}{put}"
+
+
 def replayed(found: Mapping[str, Any]) -> str:
     """What a replay showed: its outcome, or that it showed nothing."""
     if found["outcome"] != "not reproduced" or found["verdict"] in ("identical", "diverged"):
@@ -47,6 +61,7 @@ def damage(model: Mapping[str, Any]) -> Markup | None:
         "damage",
         "Damage",
         tag("p", f"{_OUTCOMES[replayed(found)]} ", evidence(found["id"])),
+        _cause(found["transplant"]),
         tag("p", f"Tensors of that operator that were kept in full: {counts}.") if counts else tag("p", "It kept no tensors."),
         [_slot(item) for item in slots[:_WHOLE]],
         _others(slots[_WHOLE:]),
@@ -54,6 +69,15 @@ def damage(model: Mapping[str, Any]) -> Markup | None:
         _effect(found["effect"]) if found["effect"] else None,
         lead=_KEPT if found["counts"] else "",
     )  # fmt: skip
+
+
+def _cause(found: Mapping[str, Any] | None) -> Markup | None:
+    """Whether that is the cause of all that differs, where it was tried; the places where there are more than one."""
+    if found is None:
+        return None
+    places = found["places"] if len(found["places"]) > 1 else []
+    listed = [tag("li", code(place["operator"]), " ", place["at"]) for place in places]
+    return tag("div", tag("p", f"{cause(found)} ", evidence(found["id"])), tag("ol", listed) if listed else None)
 
 
 def telling_first(slots: Sequence[Mapping[str, Any]], named: str) -> list[Mapping[str, Any]]:

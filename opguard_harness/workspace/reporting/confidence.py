@@ -116,6 +116,23 @@ def _replay(confirmed: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     return [
         (GOOD, "Confirmed: in a replay of both sides in private copies the difference came again, at the same place."),
         (NOTE, "That is a single replay; confirm_difference with another token makes one more."),
+        *_cause(confirmed["transplant"]),
+    ]
+
+
+def _cause(transplant: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Whether the first difference is all that is wrong, where that was tried."""
+    if transplant is None or transplant["outcome"] == "not possible":
+        return []
+    return [
+        {
+            "cause": (
+                GOOD,
+                "With the reference's bytes put there both sides are equal in the replayed steps: nothing else differs by itself.",
+            ),
+            "several causes": (WARN, f"{len(transplant['places'])} places differ by themselves; mending the first leaves the others."),
+            "not all": (WARN, "With the reference's bytes put there something still differs: there may be another cause."),
+        }[transplant["outcome"]]
     ]
 
 

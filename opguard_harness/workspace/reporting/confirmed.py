@@ -21,6 +21,7 @@ from opguard_harness.config import runs_dir
 from opguard_harness.workspace.refusing import refused
 from opguard_harness.workspace.replays import replays
 from opguard_harness.workspace.reporting.rejudged import differences, rejudged
+from opguard_harness.workspace.reporting.transplanted import transplanted
 from opguard_harness.workspace.stored import ANSWER_FILE, answer_of
 
 _MAX_BYTES = 64 << 20
@@ -39,7 +40,7 @@ def confirmation(comparison: str, answer: Mapping[str, Any]) -> dict[str, Any] |
 
     Returns:
         ``id``, ``confirms`` (the comparison that was run again),
-        ``outcome``, ``verdict``, ``steps`` and ``slots`` with the damage of each; None where there was no replay.
+        ``outcome``, ``verdict``, ``steps``, ``slots`` with the damage of each, and ``transplant``; None where there was no replay.
 
     Raises:
         ReportRefused: The stored outcome or damage is not what the replay's traces and kept tensors give now.
@@ -58,6 +59,7 @@ def confirmation(comparison: str, answer: Mapping[str, Any]) -> dict[str, Any] |
         "verdict": "",
         "slots": [],
         "effect": None,
+        "transplant": None,
     }
     if not (runs_dir() / name / ANSWER_FILE).is_file():
         if result["outcome"] != "not reproduced" or result.get("comparison"):
@@ -68,6 +70,7 @@ def confirmation(comparison: str, answer: Mapping[str, Any]) -> dict[str, Any] |
     outcome = "not reproduced" if pivot is None else "same place" if place_of(pivot) == place_of(answer["pivot"]) else "another place"
     if outcome != result["outcome"]:
         raise refused(comparison, f"its replay {name} is said to be {one_line(result['outcome'], 40)}, and its traces say {outcome}")
+    base["transplant"] = transplanted(comparison, name, again) if again["pivot"] is not None else None
     damage = _damage(comparison, name, again if again["pivot"] is not None else answer, again)
     if damage is None:
         return {**base, "verdict": again["verdict"], "slots_total": 0, "counts": {}}

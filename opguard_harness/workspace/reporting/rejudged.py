@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields as fields_of
 from pathlib import Path
 from typing import Any
@@ -63,9 +63,7 @@ def rejudged(comparison: str, answer: dict[str, Any], fields: Sequence[str] = CO
     """
     sides = [SideRun(side, Path(answer["trace"][side]), answer["exit"][side], 0.0) for side in SIDES]
     try:
-        keys = [item.name for item in fields_of(Filter)]
-        rules = parse_filters({key: rule[key] for key in keys if rule.get(key)} for rule in answer["filters"])
-        now = plain(judge(sides[0], sides[1], None, Silent(), rules))
+        now = plain(judge(sides[0], sides[1], None, Silent(), filters_of(answer)))
     except OpGuardError as error:
         raise refused(comparison, f"its traces cannot be judged again: {error.message}") from error
     stored = plain(answer)
@@ -80,6 +78,16 @@ def rejudged(comparison: str, answer: dict[str, Any], fields: Sequence[str] = CO
             raise _apart(comparison, answer, f"{path} is {_value(then)} in its answer, and its traces give {_value(found)}")
     _check_reasons(comparison, stored, now)
     return {**stored, **{name: now[name] for name in fields if name in now}}
+
+
+def filters_of(answer: Mapping[str, Any]) -> list[Filter]:
+    """The filters that an answer says were in force.
+
+    Raises:
+        FilterInvalid: One is none.
+    """
+    keys = [item.name for item in fields_of(Filter)]
+    return list(parse_filters({key: rule[key] for key in keys if rule.get(key)} for rule in answer["filters"]))
 
 
 def differences(stored: Any, now: Any, at: str) -> Iterator[tuple[str, Any, Any]]:

@@ -162,7 +162,7 @@ def test_limits_say_where_the_comparison_ends_and_how_much_that_is(model):
 
 
 def test_confidence_names_what_speaks_against_it(found):
-    confirmed = {"outcome": "same place", "verdict": "diverged"}
+    confirmed = {"outcome": "same place", "verdict": "diverged", "transplant": None}
     loose = Finding("f", "It is 5.", "observed", (), "", "", ("5",))
     points = confidence(found.answer, confirmed, {"reference": {"events": 1_000, "reached": 333}}, [(loose, [])])
     told = {item["text"]: item["level"] for item in points}
@@ -171,6 +171,26 @@ def test_confidence_names_what_speaks_against_it(found):
     assert [level for text, level in told.items() if "33.3% of what the reference recorded" in text] == ["note"]
     assert [level for text, level in told.items() if text.startswith("1 findings say numbers")] == ["warn"]
     assert not [text for text in told if "benign" in text or "only one that fits" in text]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "level", "text"),
+    [
+        ("cause", "good", "nothing else differs by itself"),
+        ("several causes", "warn", "2 places differ by themselves"),
+        ("not all", "warn", "there may be another cause"),
+        ("not possible", None, ""),
+    ],
+)
+def test_confidence_says_whether_the_first_difference_is_all_that_is_wrong(found, outcome, level, text):
+    places = [{"operator": "aten.mul.Tensor", "at": "train.py:7"}, {"operator": "aten.add.Tensor", "at": "train.py:8"}]
+    moved = {"id": "job:confirm-0123456789ab/transplant", "outcome": outcome, "replays": 1, "put": 2, "places": places}
+    runs = {"reference": {"events": 1, "reached": 1}}
+    before, after = (
+        confidence(found.answer, {"outcome": "same place", "verdict": "diverged", "transplant": one}, runs, []) for one in (None, moved)
+    )
+    more = [item for item in after if item not in before]
+    assert [item["level"] for item in more] == ([level] if level else []) and all(text in item["text"] for item in more)
 
 
 def test_a_comparison_of_traces_offers_what_made_them(found):
