@@ -219,6 +219,7 @@ class Session:
         self.callsites.remove()
         self.outside.stop()
         self.threads.stop()
+        self.hooks.next_iteration(ends=True)
         with quiet():
             self.names.refresh()
             if context.progress.wants_state:

@@ -68,7 +68,7 @@ class RankFindings:
         pivot: Root of the first difference that matters, and other roots of the same difference.
         rivals: Pairs that fit as well as the pivot and would name another expression.
         on_trust: What the pivot claims rests on work that the mode did not look into.
-        split_update: The pivot is an update that one side lacks, and the sides have unequally many optimizers.
+        split_update: The pivot is an update that may stand in another step on the other side.
         optimizers: Optimizers made so far, by side.
         first_consumers: First pairs whose reads differ because of it.
         clock: When the pivot happens, by collectives: twice those begun before it, one more for a collective's own result.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from opguard_core.align import slots
-from opguard_core.align.columns import COLLECTIVE, OPTIMIZER_PHASE, READ, Flags, Ints
+from opguard_core.align.columns import BACKWARD_PHASE, COLLECTIVE, OPTIMIZER_PHASE, READ, Flags, Ints
 from opguard_core.align.timeline import REFERENCE, SUSPECT, Step, Timeline
 from opguard_core.certify.accounted import Accounted
 from opguard_core.certify.ambiguity import BY_POSITION, rivals
@@ -134,15 +134,21 @@ class RankJudge:
             self.findings.exposed = exposed(self.walk.rows, roots[0])
 
     def _is_split_update(self, node: Node) -> bool:
-        """An update that one side lacks, where the sides divide their parameters among unequally many optimizers.
+        """An update that may stand in another step on the other side.
 
-        A step ends with the optimizer that counts; what another one does after it stands in the next step.
+        A step ends behind the optimizers that a program steps; what it updates by hand after them stands in the next step. So an
+        update is in doubt that one side lacks where the sides have unequally many optimizers, and one that is paired with an
+        update behind a backward pass on one side only.
         """
-        optimizers = self.findings.optimizers
-        if optimizers[REFERENCE] == optimizers[SUSPECT] or (node.left is not None and node.right is not None):
+        events = {side: event for side, event in ((REFERENCE, node.left), (SUSPECT, node.right)) if event is not None}
+        windows = {side: self.timeline.flow(side, node.window).window for side in events}
+        if any(windows[side].phase[event] != OPTIMIZER_PHASE for side, event in events.items()):
             return False
-        side, event = (SUSPECT, node.right) if node.left is None else (REFERENCE, node.left)
-        return event is not None and bool(self.timeline.flow(side, node.window).window.phase[event] == OPTIMIZER_PHASE)
+        optimizers = self.findings.optimizers
+        if len(events) == 1:
+            return optimizers[REFERENCE] != optimizers[SUSPECT]
+        behind = [bool((windows[side].phase[:event] == BACKWARD_PHASE).any()) for side, event in events.items()]
+        return behind[0] != behind[1]
 
     def _state_roots(self, number: int, state: StateBoundary) -> list[Root]:
         """Roots of a state difference; one that no operator shows is held back, for the first operator that reads it."""

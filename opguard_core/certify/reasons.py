@@ -98,10 +98,10 @@ _TEXTS: dict[str, tuple[str, str]] = {
     ),
     "optimizers-differ": (
         (
-            "An update at {place} has no counterpart, but the reference made {reference} optimizers and the suspect {suspect}: a step ends "
-            "with the one whose parameters get the most gradient bytes, and what another one does after it belongs to the next step."
+            "An update at {place} may stand in another step on the other side: a step ends behind the optimizers that a program steps (the "
+            "reference made {reference}, the suspect {suspect}), and what it updates by hand after them belongs to the next step."
         ),
-        "Compare programs that divide their parameters alike, or step the largest optimizer last on both sides.",
+        "Compare programs that divide their parameters alike, or update by hand before the optimizer's step on both sides.",
     ),
     "state-exchanged": (
         (

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -80,6 +81,8 @@ class Hooks:
         names.book = context.book
         self.state = state or StateBoundary(context, names)
         self._settle = settle
+        self._due = ""  # why the window is to end that an update has ended, while another optimizer's is awaited
+        self._due_on = 0  # the thread of that update: what others do meanwhile is no next iteration
 
     def mark(self, marker: Marker, args: str = "", phase: str | None = None) -> None:
         """Emit a marker where the program stands; outside the capture window only the begin and the end of the run."""
@@ -110,6 +113,7 @@ class Hooks:
         if len(open_modules) == 1:
             lane.root_grad = _grad_enabled()
             if lane.root_grad and module.__dict__.get("training") and _graph_task() == -1:
+                self.next_iteration()
                 self.mark(Marker.TRAIN_FORWARD, f"class={type(module).__name__}")
         if not self._updated and self.witness is not None and lane.root_grad:
             self.witness.enter_module(module, root=len(open_modules) == 1 and bool(module.__dict__.get("training")))
@@ -135,6 +139,8 @@ class Hooks:
         if lane is None or any(map(is_traced, args[0] if isinstance(args[0], (list, tuple)) else args[:1])):
             return None  # a compiler traces what its backward will be
         task = _graph_task()
+        if task == -1:
+            self.next_iteration()
         stack = self.context.places.of(sys._getframe(1)) if self.context.progress.recording else NO_STACK
         lane.backwards.begin(task, stack[:3])
         lane.create_graph.append(bool(args[3]) if len(args) > 3 else bool(kwargs.get("create_graph")))
@@ -188,6 +194,8 @@ class Hooks:
             self.names.refresh_optimizer(optimizer)
             self.updates.begin(optimizer)
             self._begun[self.names.optimizer(optimizer)] = self.context.storages.tick()
+        if self.updates.has_stepped(optimizer):
+            self.next_iteration()
         self.settle()
         self.mark(Marker.OPTIMIZER_BEGIN, f"class={type(optimizer).__name__}", Phase.OPTIMIZER.value)
 
@@ -210,6 +218,8 @@ class Hooks:
 
     def _update_ended(self, optimizer: Any, *, skipped: bool) -> None:
         with quiet():  # a subclass of the program's may be among the parameters
+            if skipped:
+                self.updates.weigh(optimizer)  # its step never began
             counted = self.updates.counts(optimizer)
         number, offset = self.names.optimizer(optimizer), self.context.progress.offset
         facts = f"class={type(optimizer).__name__};number={number};counted={counted};resumed={offset};skipped={skipped}"
@@ -220,8 +230,19 @@ class Hooks:
                 self.names.forget_unseen(optimizer, since)
             self.names.refresh_optimizer(optimizer)
             if counted:
-                self.end_window("skipped" if skipped else "update")
+                self._due, self._due_on = "skipped" if skipped else "update", threading.get_ident()
+            if self._due and not self.updates.awaits():
+                self.end_window(self._due)
+                self.updates.window_ended()
         self.settle()
+
+    def next_iteration(self, *, ends: bool = False) -> None:
+        """What only a new iteration has, or the end of the run (``ends``): a window that is due ends here, and has waited in vain."""
+        if self._due and (ends or self._due_on == threading.get_ident()):
+            with quiet():
+                self.end_window(self._due)
+                self.updates.window_ended(in_vain=True)
+            self.settle()
 
     def settle(self) -> None:
         """The step may have changed: observe operators again, or no more."""
@@ -230,7 +251,7 @@ class Hooks:
 
     def end_window(self, why: str) -> None:
         """Close a window: state boundary, then the counters move. Call inside `quiet`."""
-        context = self.context
+        context, self._due = self.context, ""
         # Code that tells nobody may have written what is only read (buffers, frozen weights): it is looked at once a window.
         since, self._window_begun = self._window_begun, context.storages.tick()
         context.storages.forget_older(since)
@@ -260,6 +281,7 @@ class Hooks:
     def enter_fetch(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A batch is asked of a DataLoader iterator."""
         if self._lane() is not None:
+            self.next_iteration()
             self.mark(Marker.DATA_FETCH, phase=Phase.DATA.value)
         return None
 

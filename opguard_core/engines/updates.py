@@ -24,7 +24,7 @@ MAX_STEPS = 1 << 31  # a larger number is no count of steps; the column of steps
 class _Seen:
     """What is known of one optimizer; when it was met and last stepped is told in updates of any."""
 
-    __slots__ = ("gradient_bytes", "last_step", "loaded", "met", "steps", "steps_since_count")
+    __slots__ = ("awaited_in_vain", "gradient_bytes", "last_step", "loaded", "met", "steps", "steps_since_count")
 
     def __init__(self, met: int) -> None:
         self.gradient_bytes = 0
@@ -33,10 +33,11 @@ class _Seen:
         self.met = met
         self.last_step = 0
         self.loaded = False  # its state came from elsewhere
+        self.awaited_in_vain = False
 
 
 class Updates:
-    """Picks, of several optimizers, the one whose parameters receive the most gradient bytes.
+    """Picks, of several optimizers, the one whose parameters receive the most gradient bytes, and says whether others follow it.
 
     An optimizer that has not stepped yet is judged by the size of its trainable parameters, so that a discriminator that
     steps before its larger generator does not count; one that never steps is given up after `IDLE_STEPS` steps of another.
@@ -59,9 +60,14 @@ class Updates:
     def begin(self, optimizer: Any) -> None:
         """An update is about to start: weigh its gradients and notice a resumed run."""
         seen = self._of(optimizer)
-        seen.gradient_bytes = max(seen.gradient_bytes, self._names.gradient_bytes(optimizer))
+        self.weigh(optimizer)
         if seen.steps == 0 and self._progress.completed == 0:
             self.loaded(optimizer)
+
+    def weigh(self, optimizer: Any) -> None:
+        """Take note of how many bytes of gradients an optimizer has."""
+        seen = self._of(optimizer)
+        seen.gradient_bytes = max(seen.gradient_bytes, self._names.gradient_bytes(optimizer))
 
     def _succeed(self, optimizer: Any, seen: _Seen) -> None:
         """Give up the optimizers that a new one takes the place of."""
@@ -105,9 +111,40 @@ class Updates:
             chosen = self._chosen()
         if chosen != number:
             return False
-        for other in self._seen.values():
-            other.steps_since_count = 0
         return True
+
+    def awaits(self) -> bool:
+        """Whether another optimizer is about to step in the iteration of the update that counts.
+
+        One that has gradients for parameters of its own and has not stepped since the last window: bodies and embeddings,
+        matrices and vectors. The window ends behind it, so that the order in which a program steps its optimizers is no
+        difference in what a window holds.
+        """
+        chosen = self._chosen()
+        others = [optimizer for optimizer in self._names.optimizers() if self._names.optimizer(optimizer) != chosen]
+        return any(self._is_awaited(optimizer, chosen) for optimizer in others)
+
+    def window_ended(self, *, in_vain: bool = False) -> None:
+        """A window has ended; ``in_vain``: although another optimizer was awaited, which is not waited for again."""
+        if in_vain:
+            chosen = self._chosen()
+            for optimizer in self._names.optimizers():
+                if self._is_awaited(optimizer, chosen):
+                    self._of(optimizer).awaited_in_vain = True
+        for seen in self._seen.values():
+            seen.steps_since_count = 0
+
+    def _is_awaited(self, optimizer: Any, chosen: int) -> bool:
+        number = self._names.optimizer(optimizer)
+        seen = self._of_number(number)
+        if number == chosen or number in self._given_up or seen.steps_since_count or seen.awaited_in_vain:
+            return False
+        counting = next((other for other in self._names.optimizers() if self._names.optimizer(other) == chosen), None)
+        return not (counting is not None and _share(counting, optimizer)) and self._names.gradient_bytes(optimizer) > 0
+
+    def has_stepped(self, optimizer: Any) -> bool:
+        """Whether it has stepped since the last window ended."""
+        return self._of(optimizer).steps_since_count > 0
 
     def steps_of(self, optimizer: Any) -> int:
         """Updates seen of one optimizer, counted or not."""

@@ -1,6 +1,9 @@
 # ruff: noqa: E402  (torch may be missing)
 """Optimizer boundaries: which step counts, skipped updates, the state boundary, the capture window."""
 
+import contextlib
+import threading
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -10,6 +13,7 @@ from opguard_core.probe.numbers import digests_of_number
 from opguard_core.probe.tensor import fingerprint
 from tests.support.capturing import capturing
 from tests.support.keeping import observe
+from tests.support.late_native import capturing_natively
 from tests.support.native import native_or_skip
 
 
@@ -103,6 +107,115 @@ def test_a_second_one_of_the_same_shapes_stands_beside_the_first_whenever_it_was
             _step(second, two)
             _step(first, one)
     assert _windows_of_steps(seen) == [0, 1, 1, 2, 2]
+
+
+def _two_parts():
+    """A model in two parts of unequal size, with an optimizer each; the first gets more gradient bytes."""
+    net = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+    return net, [torch.optim.SGD(net[0].parameters(), lr=0.1, momentum=0.9), torch.optim.SGD(net[2].parameters(), lr=0.1)]
+
+
+@pytest.mark.parametrize("engine", ["dispatch", "native"])
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("clears", ["before the backward", "after each step", "never"])
+def test_the_order_in_which_the_parts_of_a_model_are_updated_moves_no_update_to_another_step(order, clears, engine):
+    if engine == "native":
+        native_or_skip()
+    with contextlib.ExitStack() as stack:
+        seen = stack.enter_context(capturing() if engine == "dispatch" else capturing_natively())
+        net, optimizers = _two_parts()
+        for _ in range(3):
+            if clears == "before the backward":
+                net.zero_grad()
+            net(torch.ones(2, 6)).sum().backward()
+            for at in order:
+                optimizers[at].step()
+                if clears == "after each step":
+                    optimizers[at].zero_grad()
+        after = {name: fingerprint(value.detach()).mix64 for name, value in net.named_parameters()}
+    ends = [event.window for event in seen.sink.events if event.operator == "opguard.optimizer.end"]
+    assert ends == [0, 0, 1, 1, 2, 2]
+    states = [event for event in seen.sink.events if event.kind == "state"]
+    assert [event.window for event in states] == [0, 1, 2, 3]
+    last = {slot.slot: slot.mix64 for slot in seen.sink.slots[states[2].seq]}
+    assert {name: last[f"param:{name}"] for name in after} == after, "the state of a step is that behind all of its updates"
+
+
+def test_one_that_has_gradients_and_never_steps_is_waited_for_once():
+    with capturing() as seen:
+        net, (body, _idle) = _two_parts()
+        for _ in range(3):
+            net(torch.ones(2, 6)).sum().backward()
+            body.step()
+    assert _windows_of_steps(seen) == [0, 1, 2]
+    backwards = [event.window for event in seen.markers if event.operator == "opguard.backward.begin"]
+    forwards = [event.window for event in seen.markers if event.operator == "opguard.forward.begin"]
+    assert backwards == forwards == [0, 1, 2]
+    assert [event.window for event in seen.states] == [0, 1, 2, 3]
+
+
+def test_one_that_steps_now_and_then_does_not_hold_a_window_open():
+    with capturing() as seen:
+        net, (body, head) = _two_parts()
+        for step in range(4):
+            net(torch.ones(2, 6)).sum().backward()
+            body.step()
+            if step % 2:
+                head.step()
+    assert [event.window for event in seen.markers if event.operator == "opguard.backward.begin"] == [0, 1, 2, 3]
+    assert len(seen.states) == 5
+
+
+def test_what_another_thread_does_meanwhile_is_no_next_iteration():
+    def prefetch(net):
+        next(iter(torch.utils.data.DataLoader([1, 2])))
+        net(torch.ones(2, 6)).sum().backward()
+
+    with capturing() as seen:
+        net, (body, head) = _two_parts()
+        net(torch.ones(2, 6)).sum().backward()
+        body.step()
+        thread = threading.Thread(target=prefetch, args=(torch.nn.Linear(6, 1),))
+        thread.start()
+        thread.join()
+        head.step()
+    assert _windows_of_steps(seen) == [0, 0]
+
+
+def test_one_over_the_same_parameters_is_not_waited_for():
+    with capturing() as seen:
+        net, (body, _head) = _two_parts()
+        later = torch.optim.Adam(net[0].parameters())  # for another phase of the training
+        _head.param_groups[0]["params"] = []
+        net(torch.ones(2, 6)).sum().backward()
+        body.step()
+        torch.ones(1) + 1
+        del later
+    assert seen.of("add").window == 1
+
+
+def test_an_update_whose_window_still_waits_at_the_end_is_a_step():
+    with capturing() as seen:
+        net, (body, head) = _two_parts()
+        net(torch.ones(2, 6)).sum().backward()
+        body.step()
+    assert [(event.window, event.args) for event in seen.states] == [(0, "why=update"), (1, "why=end")]
+    assert head is not None
+
+
+def test_updates_that_a_scaler_skips_end_one_step():
+    with capturing() as seen:
+        net, optimizers = _two_parts()
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        for bad in (True, False):
+            loss = net(torch.ones(2, 6)).sum() * (float("inf") if bad else 1.0)
+            scaler.scale(loss).backward()
+            for optimizer in optimizers:
+                scaler.step(optimizer)
+            scaler.update()
+            net.zero_grad()
+    ends = [event.window for event in seen.markers if "scaler" in event.operator or "optimizer.end" in event.operator]
+    assert ends == [0, 0, 1, 1]
 
 
 def test_an_optimizer_wrapped_in_another_counts_once():
