@@ -122,7 +122,7 @@ def test_a_fault_in_it_is_told_where_its_result_is_read_with_both_updates(compar
 
 
 def test_an_update_paired_with_one_of_another_step_is_in_doubt(compared):
-    """The suspect's matrices are updated by hand behind its AdamW: each stands where the reference has the next step's update of another."""
+    """The suspect's matrices are updated by hand behind its AdamW: each stands where the reference has another step's update."""
     folder = Path(inside.__file__).parent / "by_hand"
     found = compared(folder / "reference", folder / "suspect")
     assert (found["verdict"], found["pivot"]) == ("inconclusive", None)
