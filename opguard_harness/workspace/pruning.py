@@ -91,7 +91,9 @@ def survey(jobs: Iterable[JobFacts], days: float) -> Pruned:
     """
     rows = entries(jobs)
     kept = noted() | {row.id: f"it is {row.state}" for row in rows if row.state in UNFINISHED}
-    newest_s = datetime.now(timezone.utc).timestamp() - days * DAY_S
+    now_s = datetime.now(timezone.utc).timestamp()
+    newest_s = now_s - days * DAY_S
+    kept |= {row.id: "it was written to within a day" for row in rows if row.found == "lost" and _written_s(row.path) > now_s - DAY_S}
     kept = {row.id: f"it is younger than {days:g} days" for row in rows if _changed_s(row) > newest_s} | kept
     kept = resting(rows, kept)
     return Pruned([_room(row, kept.get(row.id, "")) for row in rows], left_bytes=sum(_bytes(path) for path in _half_removed()))
@@ -135,6 +137,16 @@ def _changed_s(row: Entry) -> float:
     for path in _paths(row):
         with suppress(OSError):
             times.append(path.stat(follow_symlinks=False).st_mtime)
+    return max(times)
+
+
+def _written_s(path: Path | None) -> float:
+    """When something below a folder was last written: its program may run on another machine, where nobody here can ask for it."""
+    times = [0.0]
+    for folder, _, names in os.walk(path) if path is not None else ():
+        for name in (*names, "."):
+            with suppress(OSError):
+                times.append(Path(folder, name).lstat().st_mtime)
     return max(times)
 
 

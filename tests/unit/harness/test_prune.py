@@ -119,6 +119,18 @@ def test_the_unfinished_run_of_a_living_process_stays_and_that_of_a_dead_one_goe
     assert stored(state) == [f".{OLD}-run-{os.getpid():06x}.partial-{os.getpid()}-abcdef"]
 
 
+def test_what_somebody_writes_to_stays_though_its_process_is_not_here(state):
+    folder = state / "runs" / f".{OLD}-run-aaaaaa.partial-{DEAD}-abcdef"
+    (folder / "reference").mkdir(parents=True)
+    (folder / "reference" / "stdout.txt").write_text("step 7")
+    os.utime(folder / "reference", (1, 1))
+    os.utime(folder, (1, 1))
+    assert list(prune("--older-than", "0", "--yes")[0].values()) == ["it was written to within a day"]
+    os.utime(folder / "reference" / "stdout.txt", (1, 1))
+    prune("--yes")
+    assert stored(state) == []
+
+
 def test_a_job_goes_with_all_that_it_left(state, jobs):
     jobs(FIRST, status="failed")
     for name in (f"{FIRST}.failed", f"{FIRST}.failed-2", f".{FIRST}.partial-{DEAD}-abcdef"):
