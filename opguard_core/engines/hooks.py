@@ -232,16 +232,14 @@ class Hooks:
             if counted:
                 self._due, self._due_on = "skipped" if skipped else "update", threading.get_ident()
             if self._due and not self.updates.awaits():
-                self.end_window(self._due)
-                self.updates.window_ended()
+                self._end_window(in_vain=False)
         self.settle()
 
     def next_iteration(self, *, ends: bool = False) -> None:
         """What only a new iteration has, or the end of the run (``ends``): a window that is due ends here, and has waited in vain."""
         if self._due and (ends or self._due_on == threading.get_ident()):
             with quiet():
-                self.end_window(self._due)
-                self.updates.window_ended(in_vain=True)
+                self._end_window(in_vain=True)
             self.settle()
 
     def settle(self) -> None:
@@ -249,9 +247,9 @@ class Hooks:
         if self._settle is not None:
             self._settle(self.context.progress.wants_state)
 
-    def end_window(self, why: str) -> None:
-        """Close a window: state boundary, then the counters move. Call inside `quiet`."""
-        context, self._due = self.context, ""
+    def _end_window(self, *, in_vain: bool) -> None:
+        """Close the window that is due: state boundary, then the counters move. Call inside `quiet`."""
+        context, why, self._due = self.context, self._due, ""
         # Code that tells nobody may have written what is only read (buffers, frozen weights): it is looked at once a window.
         since, self._window_begun = self._window_begun, context.storages.tick()
         context.storages.forget_older(since)
@@ -259,6 +257,7 @@ class Hooks:
             self.state.emit(why)
         context.storages.forget_gradients()
         context.progress.update_done()
+        self.updates.window_ended(in_vain=in_vain)
         if context.launches is not None:
             context.launches.follow(context.progress.recording)
         context.poll()

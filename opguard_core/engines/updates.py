@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -109,9 +110,7 @@ class Updates:
         if chosen != number and not self._of_number(chosen).steps and seen.steps_since_count >= IDLE_STEPS:
             self._given_up.add(chosen)
             chosen = self._chosen()
-        if chosen != number:
-            return False
-        return True
+        return chosen == number
 
     def awaits(self) -> bool:
         """Whether another optimizer is about to step in the iteration of the update that counts.
@@ -120,27 +119,26 @@ class Updates:
         matrices and vectors. The window ends behind it, so that the order in which a program steps its optimizers is no
         difference in what a window holds.
         """
-        chosen = self._chosen()
-        others = [optimizer for optimizer in self._names.optimizers() if self._names.optimizer(optimizer) != chosen]
-        return any(self._is_awaited(optimizer, chosen) for optimizer in others)
+        return next(self._awaited(), None) is not None
 
-    def window_ended(self, *, in_vain: bool = False) -> None:
+    def window_ended(self, *, in_vain: bool) -> None:
         """A window has ended; ``in_vain``: although another optimizer was awaited, which is not waited for again."""
         if in_vain:
-            chosen = self._chosen()
-            for optimizer in self._names.optimizers():
-                if self._is_awaited(optimizer, chosen):
-                    self._of(optimizer).awaited_in_vain = True
+            for awaited in list(self._awaited()):
+                awaited.awaited_in_vain = True
         for seen in self._seen.values():
             seen.steps_since_count = 0
 
-    def _is_awaited(self, optimizer: Any, chosen: int) -> bool:
-        number = self._names.optimizer(optimizer)
-        seen = self._of_number(number)
-        if number == chosen or number in self._given_up or seen.steps_since_count or seen.awaited_in_vain:
-            return False
-        counting = next((other for other in self._names.optimizers() if self._names.optimizer(other) == chosen), None)
-        return not (counting is not None and _share(counting, optimizer)) and self._names.gradient_bytes(optimizer) > 0
+    def _awaited(self) -> Iterator[_Seen]:
+        chosen, optimizers = self._chosen(), list(self._names.optimizers())
+        counting = next((optimizer for optimizer in optimizers if self._names.optimizer(optimizer) == chosen), None)
+        for optimizer in optimizers if counting is not None else ():
+            number = self._names.optimizer(optimizer)
+            seen = self._of_number(number)
+            if number == chosen or number in self._given_up or seen.steps_since_count or seen.awaited_in_vain:
+                continue
+            if not _share(counting, optimizer) and self._names.gradient_bytes(optimizer) > 0:
+                yield seen
 
     def has_stepped(self, optimizer: Any) -> bool:
         """Whether it has stepped since the last window ended."""

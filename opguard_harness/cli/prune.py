@@ -48,13 +48,13 @@ def _document(done: Pruned) -> dict[str, object]:
 def _page(done: Pruned, yes: bool) -> list[str]:
     from opguard_harness.report.escape import terminal
 
-    gone = {room.id for room in done.going} & set(done.removed) if yes else {room.id for room in done.going}
-    lines = [_line(room, "removed" if yes else "would go") for room in done.going if room.id in gone][:_SHOWN]
+    gone = [room for room in done.going if room.id in done.removed] if yes else done.going
+    lines = [_line(room, "removed" if yes else "would go") for room in gone[:_SHOWN]]
     lines += [f"and {len(gone) - _SHOWN} more"] if len(gone) > _SHOWN else []
     lines += [_line(room, f"stays: {room.why}") for room in done.staying[:_SHOWN]]
     lines += [f"and {len(done.staying) - _SHOWN} more stay"] if len(done.staying) > _SHOWN else []
     lines += [f"could not be removed: {terminal(said)}" for said in done.failed]
-    size = sum(room.bytes for room in done.going if room.id in gone) + done.left_bytes
+    size = sum(room.bytes for room in gone) + done.left_bytes
     told = f"{len(gone)} of {len(done.rooms)} results, {_mib(size)}"
     return [*lines, f"removed {told}" if yes else f"{told} would go; --yes removes them" if gone or size else "nothing would go"]
 

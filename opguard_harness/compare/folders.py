@@ -225,6 +225,16 @@ def private_copy(source: Path, target: Path) -> Path:
     return target
 
 
+def held_bytes(folder: Path) -> int:
+    """Bytes of all files below a folder; what others remove meanwhile does not count."""
+    total = 0
+    for base, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                total += Path(base, name).lstat().st_size
+    return total
+
+
 def _not_copied(folder: str, names: list[str]) -> list[str]:
     """Byte code (it is made again) and what has no content to copy: sockets, pipes, devices."""
     return [name for name in names if name == "__pycache__" or not _has_content(Path(folder, name))]

@@ -111,7 +111,7 @@ class _Search:
                 if found.answer is None:
                     raise _NotPossibleError(found.problem)
                 if found.answer["pivot"] is None:
-                    return self._all_equal(steps) if _is_equal(found.answer) else self._told("not all", steps, f"Then {found.outcome}.")
+                    return self._all_equal(steps) if is_equal(found.answer) else self._told("not all", steps, f"Then {found.outcome}.")
         except _NotPossibleError as error:
             return self._told("not all" if self.rounds and self.causes[1:] else "not possible", steps, str(error))
         return self._told("not all", steps, f"After {MAX_ROUNDS} replays something still differs.")
@@ -180,8 +180,7 @@ class _Search:
         self.rounds.append({"put": len(self.pairs), "replay": found.name, "verdict": verdict, "reasons": reasons, "problem": found.problem})
 
     def _all_equal(self, steps: tuple[int, int]) -> Investigation:
-        outcome = "cause" if len(self.causes) == 1 else "several causes"
-        return self._told(outcome, steps, "")
+        return self._told(when_equal(len(self.causes)), steps, "")
 
     def _told(self, outcome: str, steps: tuple[int, int], why: str) -> Investigation:
         """The investigation as a value."""
@@ -227,7 +226,12 @@ def _pair(pivot: dict[str, Any], left: Execution, right: Execution) -> Pair | No
     return Pair(left.key, right.key, shared) if shared and shared.keys() == right.results.keys() else None
 
 
-def _is_equal(answer: dict[str, Any]) -> bool:
+def when_equal(causes: int) -> str:
+    """The outcome of an investigation after which nothing differs, by the places that were replaced."""
+    return "cause" if causes == 1 else "several causes"
+
+
+def is_equal(answer: dict[str, Any]) -> bool:
     """Whether nothing keeps the sides from being equal but the transplant itself."""
     return answer["verdict"] == "inconclusive" and {item["slug"] for item in answer["reasons"]} == {TRANSPLANTED}
 

@@ -7,13 +7,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
 from opguard_core.errors import OpGuardError
 from opguard_core.fingerprint.native import NoNative, load
+from opguard_harness.compare.folders import held_bytes
 from opguard_harness.compare.interpreter import Interpreter, find, named, probe, refuse_foreign
 from opguard_harness.config import MIN_FREE_BYTES, cache_dir, runs_dir, state_dir
 from opguard_harness.doctor import devices
@@ -157,13 +157,3 @@ def _disk() -> Iterator[Item]:
             yield Item(name, "note", text, f"Remove folders below {runs_dir()} whose traces nobody needs; `list_runs` names them.")
         else:
             yield Item(name, "ok", text)
-
-
-def held_bytes(folder: Path) -> int:
-    """Bytes of all files below a folder; what others remove meanwhile does not count."""
-    total = 0
-    for base, _, names in os.walk(folder):
-        for name in names:
-            with suppress(FileNotFoundError):
-                total += Path(base, name).lstat().st_size
-    return total

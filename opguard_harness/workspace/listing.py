@@ -124,7 +124,7 @@ class Entry:
         if os.path.lexists(answer):
             return _answer(answer)
         trace = trace_folder(self.path)
-        return None if trace is None else {"mode": _mode(_object(trace / "manifest.json"))}
+        return None if trace is None else {"mode": _mode(json_object(trace / "manifest.json"))}
 
 
 def entries(jobs: Iterable[JobFacts] = ()) -> list[Entry]:
@@ -173,6 +173,12 @@ def _folders() -> Iterator[Entry]:
             yield Entry(name, _stamp(name, changed_s), path)
 
 
+def meant_for(name: str) -> str:
+    """Id of the result that a folder of something unfinished or failed was to become; empty for every other folder."""
+    left = _PARTIAL.fullmatch(name) or _FAILED.fullmatch(name)
+    return left["id"] if left is not None else ""
+
+
 def _is_ours(path: Path) -> bool:
     """Whether a folder holds an answer or a trace, or looks as if it had held one."""
     return _STAMP.match(path.name) is not None or os.path.lexists(path / ANSWER_FILE) or trace_folder(path) is not None
@@ -203,7 +209,7 @@ def _alive(pid: int) -> bool:
 
 def _answer(path: Path) -> dict[str, str] | None:
     """Verdict and mode of an answer; None if it is none."""
-    found = _object(path)
+    found = json_object(path)
     verdict, mode = str(found.get("verdict", "")), _mode(found)
     return {"verdict": verdict, "mode": mode} if _VERDICT.fullmatch(verdict) and mode else None
 
@@ -214,7 +220,7 @@ def _mode(found: dict[str, Any]) -> str:
     return mode if _MODE.fullmatch(mode) else ""
 
 
-def _object(path: Path) -> dict[str, Any]:
+def json_object(path: Path) -> dict[str, Any]:
     """The JSON object of a file; empty if it is none."""
     try:
         found = json.loads(read_checked(path, limit=MAX_ANSWER_BYTES))

@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 
+from opguard_harness.compare.folders import held_bytes
 from opguard_harness.config import private_dir, runs_dir, state_dir
 from opguard_harness.workspace.documents import locked
-from opguard_harness.workspace.listing import UNFINISHED, Entry, JobFacts, entries
+from opguard_harness.workspace.listing import UNFINISHED, Entry, JobFacts, entries, meant_for
 from opguard_harness.workspace.reliance import noted, resting
 
 DAY_S = 86_400.0
 _REMOVED = re.compile(r"\..+\.removed-[0-9a-f]{12}")
-_LEFT = re.compile(r"(?P<id>.+)\.failed(?:-\d{1,5})?|\.(?P<partial>.+)\.partial-\d{1,10}-[0-9a-f]{6}")
 
 
 @dataclass(frozen=True)
@@ -94,9 +94,12 @@ def survey(jobs: Iterable[JobFacts], days: float) -> Pruned:
     now_s = datetime.now(timezone.utc).timestamp()
     newest_s = now_s - days * DAY_S
     kept |= {row.id: "it was written to within a day" for row in rows if row.found == "lost" and _written_s(row.path) > now_s - DAY_S}
-    kept = {row.id: f"it is younger than {days:g} days" for row in rows if _changed_s(row) > newest_s} | kept
+    paths = _paths(rows)
+    kept = {row.id: f"it is younger than {days:g} days" for row in rows if _changed_s(row, paths[row.id]) > newest_s} | kept
     kept = resting(rows, kept)
-    return Pruned([_room(row, kept.get(row.id, "")) for row in rows], left_bytes=sum(_bytes(path) for path in _half_removed()))
+    return Pruned(
+        [_room(row, paths[row.id], kept.get(row.id, "")) for row in rows], left_bytes=sum(held_bytes(path) for path in _half_removed())
+    )
 
 
 def prune(jobs: Callable[[], Iterable[JobFacts]], days: float) -> Pruned:
@@ -131,10 +134,10 @@ def prune(jobs: Callable[[], Iterable[JobFacts]], days: float) -> Pruned:
     return done
 
 
-def _changed_s(row: Entry) -> float:
+def _changed_s(row: Entry, paths: Iterable[Path]) -> float:
     """When something last happened to it, in seconds since 1970."""
     times = [row.created_s]
-    for path in _paths(row):
+    for path in paths:
         with suppress(OSError):
             times.append(path.stat(follow_symlinks=False).st_mtime)
     return max(times)
@@ -150,26 +153,24 @@ def _written_s(path: Path | None) -> float:
     return max(times)
 
 
-def _room(row: Entry, why: str) -> Room:
-    paths = _paths(row)
-    return Room(row.id, row.kind, row.state, row.created, sum(_bytes(path) for path in paths), why, paths)
+def _room(row: Entry, paths: tuple[Path, ...], why: str) -> Room:
+    return Room(row.id, row.kind, row.state, row.created, sum(held_bytes(path) for path in paths), why, paths)
 
 
-def _paths(row: Entry) -> tuple[Path, ...]:
-    """Folders of a result: its own, its job's, and what a job that did not succeed has left."""
-    found = [] if row.path is None else [row.path]
-    if row.job is not None:
-        found += [path for path in [state_dir() / "jobs" / row.job.id] if path.is_dir() and not path.is_symlink()]
-        found += [path for path, owner in _left() if owner == row.job.id]
-    return tuple(dict.fromkeys(found))
-
-
-def _left() -> Iterator[tuple[Path, str]]:
-    """Folders of results that did not become whole, each with the id they were meant for."""
+def _paths(rows: Iterable[Entry]) -> dict[str, tuple[Path, ...]]:
+    """Folders of each result: its own, its job's, and what a job that did not succeed has left."""
+    left: dict[str, list[Path]] = {}
     for path in _folders(runs_dir()):
-        left = _LEFT.fullmatch(path.name)
-        if left is not None:
-            yield path, left["id"] or left["partial"]
+        left.setdefault(meant_for(path.name), []).append(path)
+    found = {}
+    for row in rows:
+        own = [] if row.path is None else [row.path]
+        if row.job is not None:
+            folder = state_dir() / "jobs" / row.job.id
+            own += [folder] if folder.is_dir() and not folder.is_symlink() else []
+            own += left.get(row.job.id, [])
+        found[row.id] = tuple(dict.fromkeys(own))
+    return found
 
 
 def _half_removed() -> Iterator[Path]:
@@ -184,13 +185,3 @@ def _folders(base: Path) -> Iterator[Path]:
             yield from [base / item.name for item in listed if item.is_dir(follow_symlinks=False)]
     except FileNotFoundError:
         return
-
-
-def _bytes(path: Path) -> int:
-    """Bytes of all files below a folder; links are not followed."""
-    total = 0
-    for folder, _, names in os.walk(path):
-        for name in names:
-            with suppress(OSError):
-                total += Path(folder, name).lstat().st_size
-    return total

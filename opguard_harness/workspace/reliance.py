@@ -5,15 +5,12 @@ Asked before anything is removed. Evidence that resolves to nothing any more kee
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
-from opguard_core.errors import OpGuardError, TraceFormatError
+from opguard_core.errors import OpGuardError
 from opguard_core.evidence.refs import EventRef, JobRef, is_reference, parse
 from opguard_core.ids import SIDES
-from opguard_core.trace.files import read_checked
 from opguard_harness.config import runs_dir, state_dir
 from opguard_harness.errors import CaseDamaged
 from opguard_harness.interface.declaration import Next
@@ -21,8 +18,8 @@ from opguard_harness.workspace.cases import all_cases, cases_dir
 from opguard_harness.workspace.evidence import ARTEFACTS, source_named, trace_named
 from opguard_harness.workspace.filter_file import filter_path, read_filters
 from opguard_harness.workspace.findings import findings_of
-from opguard_harness.workspace.listing import Entry
-from opguard_harness.workspace.stored import ANSWER_FILE, MAX_ANSWER_BYTES
+from opguard_harness.workspace.listing import Entry, json_object
+from opguard_harness.workspace.stored import ANSWER_FILE
 
 
 def noted() -> dict[str, str]:
@@ -114,7 +111,7 @@ def resting(rows: Iterable[Entry], kept: dict[str, str]) -> dict[str, str]:
 
 def _paired(row: Entry) -> Iterator[str]:
     """Ids of the stored results whose traces a comparison is about."""
-    traces = {} if row.path is None else _object(row.path / ANSWER_FILE).get("trace")
+    traces = {} if row.path is None else json_object(row.path / ANSWER_FILE).get("trace")
     for side in SIDES:
         trace = traces.get(side) if isinstance(traces, dict) else None
         if isinstance(trace, str) and trace and (holder := holder_of(Path(trace))):
@@ -123,17 +120,8 @@ def _paired(row: Entry) -> Iterator[str]:
 
 def _confirmed(row: Entry) -> str:
     """Id of the comparison that a replay is about; empty if nobody knows."""
-    told = _object(state_dir() / "jobs" / row.id / ARTEFACTS["result"]).get("result")
+    told = json_object(state_dir() / "jobs" / row.id / ARTEFACTS["result"]).get("result")
     about = told.get("confirms") if isinstance(told, dict) else None
     if not isinstance(about, str):
         return ""
     return holder_of(Path(about)) if "/" in about else about
-
-
-def _object(path: Path) -> dict[str, Any]:
-    """The JSON object of a file; empty if it is none."""
-    try:
-        found = json.loads(read_checked(path, limit=MAX_ANSWER_BYTES))
-    except (TraceFormatError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,26 +10,22 @@ from typing import Any
 from opguard_core.errors import OpGuardError
 from opguard_core.evidence.refs import JobRef
 from opguard_core.ids import SIDES
-from opguard_core.trace.files import read_checked
-from opguard_core.trace.reader import Run
 from opguard_harness.access.untrusted import one_line
 from opguard_harness.answer.plain import plain
 from opguard_harness.compare.confirm import TRANSPLANT_FILE
 from opguard_harness.compare.judging import judge
 from opguard_harness.compare.launching import SideRun
 from opguard_harness.compare.replay import place_of
-from opguard_harness.compare.transplant import TRANSPLANTED
+from opguard_harness.compare.transplant import is_equal, when_equal
 from opguard_harness.config import runs_dir
 from opguard_harness.report.progress import Silent
+from opguard_harness.workspace.listing import json_object
 from opguard_harness.workspace.refusing import refused
 from opguard_harness.workspace.reporting.rejudged import filters_of
 
-EQUAL = {1: "cause"}
-"""Outcome of an investigation after which nothing differs, by the places that were replaced; "several causes" for more."""
-
-_OUTCOMES = ("cause", "several causes", "not all", "not possible")
+_UNEQUAL = ("not all", "not possible")
+_OUTCOMES = ("cause", "several causes", *_UNEQUAL)
 _REPLAY = re.compile(r"replay-[1-9]\d{0,3}")
-_MAX_BYTES = 64 << 20
 _MAX_PLACES = 8
 _TEXT_CHARS = 200
 
@@ -71,38 +66,37 @@ def transplanted(comparison: str, name: str, again: Mapping[str, Any]) -> dict[s
     found = [place_of(one["pivot"]) for one in (again, *judged) if one["pivot"] is not None]
     if any(place_of(cause) not in found for cause in causes) or (causes and place_of(causes[0]) != found[0]):
         raise refused(comparison, f"the transplants after its replay {name} are said to have found a cause that is in none of its traces")
-    equal = bool(judged) and rounds[-1]["verdict"] is not None and now[-1] == ("inconclusive", [TRANSPLANTED])
-    outcome = EQUAL.get(len(causes), "several causes") if equal else told["outcome"]
-    if outcome != told["outcome"] or (not equal and outcome in (*EQUAL.values(), "several causes")):
-        raise refused(comparison, f"the transplants after its replay {name} are said to show {told['outcome']}, and its traces do not")
-    places = [_place(cause) for cause in causes[:_MAX_PLACES]]
-    put = rounds[-1]["put"] if rounds else 0
-    return {"id": str(JobRef(name, "transplant")), "outcome": outcome, "replays": len(rounds), "put": put, "places": places}
+    equal = bool(judged) and rounds[-1]["verdict"] is not None and is_equal(judged[-1])
+    if (told["outcome"] == when_equal(len(causes))) if equal else (told["outcome"] in _UNEQUAL):
+        places = [_place(cause) for cause in causes[:_MAX_PLACES]]
+        put = rounds[-1]["put"] if rounds else 0
+        return {"id": str(JobRef(name, "transplant")), "outcome": told["outcome"], "replays": len(rounds), "put": put, "places": places}
+    raise refused(comparison, f"the transplants after its replay {name} are said to show {told['outcome']}, and its traces do not")
 
 
 def _stored(path: Path) -> dict[str, Any] | None:
     """What an investigation has written; None if that is not its form."""
+    found = json_object(path)
     try:
-        found = json.loads(read_checked(path, limit=_MAX_BYTES))
         rounds, causes = found["rounds"], found["causes"]
-        whole = found["outcome"] in _OUTCOMES and all(isinstance(place_of(cause), tuple) for cause in causes)
-        for one in rounds:
-            whole = (
-                whole
-                and _REPLAY.fullmatch(one.get("replay", "replay-1")) is not None
-                and one["verdict"] in (None, "identical", "diverged", "inconclusive")
-                and type(one["put"]) is int
-            )
-            whole = whole and all(isinstance(slug, str) for slug in one["reasons"])
-    except (OpGuardError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        whole = found["outcome"] in _OUTCOMES and isinstance(rounds, list) and isinstance(causes, list)
+        whole = whole and all(map(_is_round, rounds)) and all(map(place_of, causes))
+    except (KeyError, TypeError, AttributeError):
         return None
-    return found if whole and isinstance(rounds, list) and isinstance(causes, list) else None
+    return found if whole else None
+
+
+def _is_round(one: Mapping[str, Any]) -> bool:
+    """Whether that is the form of a round; an older release did not name its replay."""
+    named = "replay" not in one or _REPLAY.fullmatch(one["replay"]) is not None
+    told = one["verdict"] in (None, "identical", "diverged", "inconclusive") and type(one["put"]) is int
+    return named and told and all(isinstance(slug, str) for slug in one["reasons"])
 
 
 def _judged(comparison: str, folder: Path, again: Mapping[str, Any]) -> dict[str, Any]:
     """The two traces of a round, judged now."""
     try:
-        sides = [SideRun(side, folder / side / "trace", _exit_code(folder / side / "trace"), 0.0) for side in SIDES]
+        sides = [SideRun(side, folder / side / "trace", None, 0.0) for side in SIDES]
         found: dict[str, Any] = plain(judge(sides[0], sides[1], None, Silent(), filters_of(again)))
     except OpGuardError as error:
         raise refused(comparison, f"the transplants after a replay cannot be judged again: {error.message}") from error
@@ -112,13 +106,6 @@ def _judged(comparison: str, folder: Path, again: Mapping[str, Any]) -> dict[str
 def _brief(rounds: list[tuple[Any, list[str]]]) -> str:
     """Verdicts and reasons of rounds, for a message."""
     return one_line("; ".join(f"{verdict} ({', '.join(slugs)})" for verdict, slugs in rounds), _TEXT_CHARS)
-
-
-def _exit_code(trace: Path) -> int | None:
-    """How a program ended, as its trace says: negative for a signal."""
-    ended = Run.open(trace).manifest.exit or {}
-    number = ended.get("signal")
-    return -number if number else ended.get("code")
 
 
 def _place(pivot: Mapping[str, Any]) -> dict[str, str]:
