@@ -11,7 +11,7 @@ from opguard_harness.workspace import evidence, listing
 
 READERS = {
     "answer.json": (lambda path: list(evidence._named(path)), []),
-    "listed.json": (listing._object, {}),
+    "listed.json": (listing.json_object, {}),
 }
 
 
