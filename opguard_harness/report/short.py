@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from opguard_core.ids import SIDES
 from opguard_harness.report import device_words, semantic_words
 from opguard_harness.report.escape import terminal
 
@@ -77,13 +78,22 @@ def _diverged(answer: dict[str, Any]) -> list[str]:
     caution = f" Note that settings that change arithmetic differ: {_cut(', '.join(changed))}." if changed else ""
     caveat = _caveat(answer)
     said = f" {_cut(caveat['text'], 300)}" if caveat else ""
-    said += _kernels(pivot)
+    said += _made(pivot) + _kernels(pivot)
     return [
         f"diverged    {where}: {what}, after {answer['prefix']['pairs']} equal pairs{_replayed(answer)}",
-        *(f"{side:<11} {_side(pivot, side)}" for side in ("reference", "suspect")),
+        *(f"{side:<11} {_side(pivot, side)}" for side in SIDES),
         f"origin      {pivot['origin']}{others}: {means(pivot)}.{said}{caution}",
         f"next        {_offered(answer) or (_cut(caveat['fix'], 300) if caveat else NEXT[pivot['origin']])}",
     ]
+
+
+def _made(pivot: dict[str, Any]) -> str:
+    """Where each side made what it reads, if both are known and are not alike; nothing otherwise."""
+    made = {side: near for near in pivot["near"] if near["what"] == "producer" for side in SIDES if near[side] is not None}
+    if not pivot["slot"].startswith("in.") or len({(near["operator"], near[side]["text"]) for side, near in made.items()}) < len(SIDES):
+        return ""
+    reference, suspect = (_place(made[side][side]) for side in SIDES)
+    return f" The reference reads what {reference} made, the suspect what {suspect} made."
 
 
 def _kernels(pivot: dict[str, Any]) -> str:

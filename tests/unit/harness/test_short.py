@@ -37,6 +37,26 @@ def test_for_an_operator_that_a_side_lacks_it_is_said_who_reads_what_it_would_ha
     assert lines[2] == "suspect     (this side has no such operator; loop.py:9 in main | self.opt.step() reads what it would have made)"
 
 
+def made(operator, side, at):
+    return {"what": "producer", "operator": operator, "seq": {}, "reference": None, "suspect": None, side: at}
+
+
+def test_what_each_side_read_there_is_said_by_where_it_was_made():
+    """A call of a helper that one side lacks: the place is where both read, and looks the same on both."""
+    ours = made("aten.cat.default", "reference", place("parallel.py", 6, "torch.cat([b, a], dim)"))
+    theirs = made("aten.arange.default", "suspect", place("train.py", 12, "torch.arange(8)"))
+    first, second = "parallel.py:6 in main | torch.cat([b, a], dim)", "train.py:12 in main | torch.arange(8)"
+    said = f"The reference reads what {first} made, the suspect what {second} made."
+    for slot, near, told in [
+        ("in.1", [ours, theirs], True),
+        ("in.1", [ours], False),
+        ("in.1", [ours, made("aten.cat.default", "suspect", place("other.py", 9, "torch.cat([b, a], dim)"))], False),
+        ("opt.state.step", [ours, theirs], False),
+    ]:
+        line = short_answer(answer("diverged", pivot=pivot(origin="permutation", slot=slot, near=near)))[3]
+        assert (said in line) is told
+
+
 def test_other_possible_origins_and_contract_conflicts_are_said():
     contract = [{"key": "torch.version", "severity": "arithmetic", "reference": "a", "suspect": "b"}]
     value = answer("diverged", pivot=pivot(origin="operator", origin_alternatives=["mutated"]), contract=contract)
