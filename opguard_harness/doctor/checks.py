@@ -15,7 +15,7 @@ from opguard_core.errors import OpGuardError
 from opguard_core.fingerprint.native import NoNative, load
 from opguard_harness.compare.folders import held_bytes
 from opguard_harness.compare.interpreter import Interpreter, find, named, probe, refuse_foreign
-from opguard_harness.config import MIN_FREE_BYTES, cache_dir, runs_dir, state_dir
+from opguard_harness.config import MIN_FREE_BYTES, cache_dir, state_dir
 from opguard_harness.doctor import devices
 from opguard_harness.doctor.probe import foreign_owners
 
@@ -145,7 +145,10 @@ def _compiler() -> Item:
 
 def _disk() -> Iterator[Item]:
     """Room for traces and private copies, and what our folders hold already."""
-    for name, folder in (("state folder", state_dir()), ("cache folder", cache_dir())):
+    for name, folder, smaller in (
+        ("state folder", state_dir(), "`opguard-harness prune` says which results nobody relies on, and removes them with `--yes`."),
+        ("cache folder", cache_dir(), "It may be removed while nothing runs: what is needed is built again."),
+    ):
         existing = next(path for path in (folder, *folder.parents) if path.exists())
         free, held = shutil.disk_usage(existing).free, held_bytes(folder)
         text = f"{folder}: holds {held / 2**20:.1f} MiB, {free / 2**30:.1f} GiB free."
@@ -154,6 +157,6 @@ def _disk() -> Iterator[Item]:
         elif free < MIN_FREE_BYTES:
             yield Item(name, "fail", text, "Free some space, or set XDG_STATE_HOME and XDG_CACHE_HOME to a larger disk.")
         elif held > LARGE_BYTES:
-            yield Item(name, "note", text, f"Remove folders below {runs_dir()} whose traces nobody needs; `list_runs` names them.")
+            yield Item(name, "note", text, smaller)
         else:
             yield Item(name, "ok", text)

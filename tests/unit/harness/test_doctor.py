@@ -111,8 +111,13 @@ def test_a_large_state_folder_is_worth_a_word(tmp_path, monkeypatch):
     monkeypatch.setattr(checks, "LARGE_BYTES", 999)
     found = {item.name: item for item in checks._disk()}
     assert found["state folder"].level == "note"
-    assert "list_runs" in found["state folder"].fix
+    assert "opguard-harness prune" in found["state folder"].fix
     assert found["cache folder"].level == "ok"
+    built = tmp_path / "cache" / "opguard" / "build"
+    built.mkdir(parents=True)
+    (built / "a.so").write_bytes(b"x" * 1000)
+    found = {item.name: item for item in checks._disk()}
+    assert (found["cache folder"].level, "prune" in found["cache folder"].fix) == ("note", False)
 
 
 H200 = devices.Card("NVIDIA H200", "143771", "580.159.04", 0)
