@@ -277,6 +277,13 @@ class FiltersUnapproved(ConfigError):
     hint = "Read them with `opguard-harness open FILE.zip`; then open it with --approve-filters."
 
 
+class PruneRefused(ConfigError):
+    """Nobody can say what a stored result relies on, so nothing is removed."""
+
+    slug = "prune-refused"
+    hint = "Move what is damaged out of the state folder to give it up; then prune again."
+
+
 class NotReplayable(ConfigError):
     """A side of a comparison cannot be run again."""
 

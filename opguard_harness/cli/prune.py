@@ -11,12 +11,14 @@ from opguard_harness.answer.plain import dumps
 from opguard_harness.cli.outcome import Outcome
 
 if TYPE_CHECKING:
-    from opguard_harness.workspace.pruning import Pruned, Room
+    from opguard_harness.pruning.removal import Pruned
+    from opguard_harness.pruning.survey import Room
 
 HELP = """Say which stored results nobody relies on and how much room they take; with --yes, remove them.
 
-A result stays while it is running or young, while a case notes it or a finding or filter cites it, and while another result that stays
-was made from it. Folders named with --out are yours and are not looked at.
+A result stays while it runs or is young, while a case notes or reports it, a finding of a case or a filter cites it, and while another
+result that stays was made from it, or is just being made. While one of these cannot be read nothing is removed. Folders named with --out
+are yours and are not looked at, nor are filter files and reports outside of the state folder.
 
 Such as `opguard-harness prune` to see what would go and why the rest stays, then `opguard-harness prune --older-than 7 --yes` to remove
 what is older than a week."""
@@ -29,13 +31,16 @@ def prune(
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
 ) -> Outcome:
     """Survey the state folder, and remove what may go if asked to."""
+    from opguard_harness.pruning.removal import look
+    from opguard_harness.pruning.removal import prune as remove
+    from opguard_harness.report.progress import Progress
     from opguard_harness.tools.listing import known_jobs
-    from opguard_harness.workspace.pruning import prune as remove
-    from opguard_harness.workspace.pruning import survey
 
     if not math.isfinite(older_than):
         raise typer.BadParameter("Days are a number.", param_hint="'--older-than'")
-    done = remove(known_jobs, older_than) if yes else survey(known_jobs(), older_than)
+    progress = Progress()
+    done = remove(known_jobs, older_than, progress.tick) if yes else look(known_jobs(), older_than)
+    progress.done()
     text = dumps(_document(done)) if as_json else "\n".join(_page(done, yes))
     return Outcome(text, failed=bool(done.failed))
 
@@ -54,9 +59,11 @@ def _page(done: Pruned, yes: bool) -> list[str]:
     lines += [_line(room, f"stays: {room.why}") for room in done.staying[:_SHOWN]]
     lines += [f"and {len(done.staying) - _SHOWN} more stay"] if len(done.staying) > _SHOWN else []
     lines += [f"could not be removed: {terminal(said)}" for said in done.failed]
-    size = sum(room.bytes for room in gone) + done.left_bytes
-    told = f"{len(gone)} of {len(done.rooms)} results, {_mib(size)}"
-    return [*lines, f"removed {told}" if yes else f"{told} would go; --yes removes them" if gone or size else "nothing would go"]
+    size = sum(room.bytes for room in gone)
+    told = f"{len(gone)} of {len(done.rooms)} results, {_mib(size)}" if gone or not done.left_bytes else ""
+    left = f"{_mib(done.left_bytes)} that an earlier removal left" if done.left_bytes else ""
+    both = " and ".join(part for part in (told, left) if part)
+    return [*lines, f"removed {both}" if yes else f"{both} would go; --yes removes them" if gone or left else "nothing would go"]
 
 
 def _line(room: Room, what: str) -> str:

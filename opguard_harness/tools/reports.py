@@ -62,6 +62,7 @@ def write_report(arguments: WriteReportArguments, out: Path | None = None) -> Wr
     _agrees(arguments, comparison)
     gathered = gather(case, comparison)
     checked, findings = gathered.checked, gathered.findings
+    _note(case, comparison)
     written = write(case, gathered, out)
     evidence = [side.evidence for side in checked.sides.values()] + [one for _, cited in findings for one in cited]
     distinct = list({item.id: item for item in evidence}.values())
@@ -84,6 +85,17 @@ def write_report(arguments: WriteReportArguments, out: Path | None = None) -> Wr
         evidence=distinct[:_EVIDENCE_SHOWN],
         truncated=Truncated(_CLAIMS_SHOWN, len(findings), "") if len(findings) > _CLAIMS_SHOWN else None,
     )
+
+
+def _note(case: Case, comparison: str) -> None:
+    """The case relies on what its report is about, wherever the report lies: it is held against that later."""
+    from opguard_harness.config import runs_dir
+    from opguard_harness.workspace.cases import note_job
+    from opguard_harness.workspace.stored import folder_of
+
+    folder = folder_of(comparison).resolve()
+    if folder.parent == runs_dir().resolve() and not case.is_opened:
+        note_job(case.id, folder.name)
 
 
 def _packed(case: Case) -> dict[str, str]:

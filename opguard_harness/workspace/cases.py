@@ -76,13 +76,18 @@ def cases_dir() -> Path:
     return state_dir() / "cases"
 
 
+def is_case(text: str) -> bool:
+    """Whether a text has the form of a case's id."""
+    return bool(_CASE.fullmatch(text))
+
+
 def case_folder(case: str) -> Path:
     """The folder of a case; not looked for.
 
     Raises:
         CaseNotFound: That is no id of a case.
     """
-    if not _CASE.fullmatch(case):
+    if not is_case(case):
         raise _unknown(case)
     return cases_dir() / case
 
@@ -190,7 +195,7 @@ def _ids() -> list[str]:
     """Ids of the folders that may hold a case."""
     try:
         with os.scandir(cases_dir()) as entries:
-            return sorted(entry.name for entry in entries if _CASE.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False))
+            return sorted(entry.name for entry in entries if is_case(entry.name) and entry.is_dir(follow_symlinks=False))
     except FileNotFoundError:
         return []
 

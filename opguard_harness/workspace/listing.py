@@ -36,6 +36,7 @@ _KIND_OF = {
 _PARTIAL = re.compile(r"\.(?P<id>.+)\.partial-(?P<pid>\d{1,10})-[0-9a-f]{6}")
 _FAILED = re.compile(r"(?P<id>.+)\.failed(?:-\d{1,5})?")
 _STAMP = re.compile(r"(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)(\d\d)-")
+_FRESH = re.compile(r"\d{8}-\d{6}-.+-[0-9a-f]{6}")  # as ``config.fresh_name`` makes it
 _NAME = re.compile(r"\.?[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 _VERDICT = re.compile(r"diverged|identical|inconclusive")
 _MODE = re.compile(r"[a-z]{1,20}")
@@ -111,8 +112,11 @@ class Entry:
 
     @property
     def created(self) -> str:
-        """UTC, ISO 8601, in seconds; empty where that is unknown."""
-        when = datetime.fromtimestamp(self.created_s, timezone.utc)
+        """UTC, ISO 8601, in seconds; empty where that is unknown, or no year that a date can have."""
+        try:
+            when = datetime.fromtimestamp(self.created_s, timezone.utc)
+        except (OverflowError, OSError, ValueError):
+            return ""
         return when.strftime("%Y-%m-%dT%H:%M:%SZ") if self.created_s else ""
 
     @cached_property
@@ -123,7 +127,7 @@ class Entry:
         answer = self.path / ANSWER_FILE
         if os.path.lexists(answer):
             return _answer(answer)
-        trace = trace_folder(self.path)
+        trace = _trace_in(self.path)
         return None if trace is None else {"mode": _mode(json_object(trace / "manifest.json"))}
 
 
@@ -181,7 +185,15 @@ def meant_for(name: str) -> str:
 
 def _is_ours(path: Path) -> bool:
     """Whether a folder holds an answer or a trace, or looks as if it had held one."""
-    return _STAMP.match(path.name) is not None or os.path.lexists(path / ANSWER_FILE) or trace_folder(path) is not None
+    return _FRESH.fullmatch(path.name) is not None or os.path.lexists(path / ANSWER_FILE) or _trace_in(path) is not None
+
+
+def _trace_in(path: Path) -> Path | None:
+    """The trace of a folder; None if it has none that may be looked at."""
+    try:
+        return trace_folder(path)
+    except OSError:
+        return None
 
 
 def _stamp(name: str, changed_s: float) -> float:

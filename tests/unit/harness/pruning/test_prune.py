@@ -10,69 +10,24 @@ import pytest
 from opguard_harness.__main__ import main
 from opguard_harness.cli.app import dispatch
 from opguard_harness.errors import CaseDamaged, FiltersDamaged
+from opguard_harness.pruning import removal
 from opguard_harness.tools import listing
-from opguard_harness.workspace import findings, pruning
+from opguard_harness.workspace import findings
 from opguard_harness.workspace.cases import note_job, open_or_resume
 from opguard_harness.workspace.documents import locked
 from opguard_harness.workspace.evidence import digest_of
 from opguard_harness.workspace.findings import Cited, finding_of
-from opguard_harness.workspace.listing import JobFacts
-from tests.support.answers import answer
+from tests.support.old_results import FIRST, SECOND, THIRD, compared, prune, stored
 from tests.support.synthetic import GptShape, gpt, write_run
 from tests.unit.harness.test_listing import DEAD, run
 
 OLD = "20200101-000000"
-FIRST, SECOND, THIRD = (f"{kind}-00000000000{number}" for number, kind in enumerate(("compare", "run", "confirm"), 1))
-
-
-@pytest.fixture
-def state(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(listing, "known_jobs", list)
-    folder = tmp_path / "state" / "opguard"
-    (folder / "runs").mkdir(parents=True, mode=0o700)
-    return folder
-
-
-@pytest.fixture
-def jobs(state, monkeypatch):
-    """Makes jobs of old, each with a folder."""
-
-    def make(*named, tool="compare", status="succeeded"):
-        known = list(listing.known_jobs())
-        for name in named:
-            folder = state / "jobs" / name
-            folder.mkdir(parents=True)
-            (folder / "log.txt").write_text("said")
-            os.utime(folder, (1, 1))
-            known.append(JobFacts(name, tool, status, 1.0))
-        monkeypatch.setattr(listing, "known_jobs", lambda: known)
-
-    return make
-
-
-def compared(state, name, *, reference="/elsewhere/trace", suspect="/elsewhere/other"):
-    folder = state / "runs" / name
-    folder.mkdir()
-    (folder / "answer.json").write_text(json.dumps(answer("identical", trace={"reference": reference, "suspect": suspect})))
-    os.utime(folder, (1, 1))
-    return name
 
 
 def replay(state, jobs, name, about):
     jobs(name, tool="confirm_difference")
     (state / "jobs" / name / "result.json").write_text(json.dumps({"result": {"confirms": about}}))
     os.utime(state / "jobs" / name, (1, 1))
-
-
-def prune(*words):
-    done = dispatch(["prune", "--json", *words])
-    found = json.loads(done.text)
-    return {row["id"]: row["why"] for row in found["results"]}, found
-
-
-def stored(state):
-    return sorted(path.name for part in ("runs", "jobs") if (state / part).is_dir() for path in (state / part).iterdir() if path.is_dir())
 
 
 def test_nothing_is_touched_without_yes_and_then_it_is_gone(state):
@@ -219,7 +174,7 @@ def test_what_an_interrupt_leaves_is_no_result_and_goes_the_next_time(state, job
     jobs(FIRST)
     compared(state, FIRST)
     with monkeypatch.context() as patch:
-        patch.setattr(pruning.shutil, "rmtree", lambda path: (_ for _ in ()).throw(KeyboardInterrupt()))
+        patch.setattr(removal.shutil, "rmtree", lambda path: (_ for _ in ()).throw(KeyboardInterrupt()))
         with pytest.raises(KeyboardInterrupt):
             prune("--yes")
     monkeypatch.setattr(listing, "known_jobs", list)
