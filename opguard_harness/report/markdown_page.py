@@ -8,8 +8,9 @@ from typing import Any
 from opguard_core.ids import SIDES
 from opguard_harness.report import device_words, semantic_words
 from opguard_harness.report.escape import markdown
-from opguard_harness.report.page.damage import cause, replayed
+from opguard_harness.report.page.damage import replayed
 from opguard_harness.report.page.parts import kind_of, operators
+from opguard_harness.report.transplant_words import sentence
 
 _SHOWN = 300
 _CONTRACT_SHOWN = 40
@@ -157,7 +158,8 @@ def _damage(confirmed: Mapping[str, Any] | None) -> Iterable[str]:
     if confirmed["transplant"]:
         moved = confirmed["transplant"]
         places = "; ".join(f"{_text(place['operator'])} {_text(place['at'])}" for place in moved["places"])
-        yield f"{cause(moved)} ({_text(moved['id'])}){': ' + places if places else ''}"
+        more = "".join(f" {part}" for part in (_text(moved["why"]), f"Places: {places}." if places else "") if part)
+        yield f"{sentence(moved)} ({_text(moved['id'])}){more}"
     for item in confirmed["slots"]:
         found = item["damage"]
         if found is None:

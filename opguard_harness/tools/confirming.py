@@ -13,6 +13,7 @@ from opguard_harness.config import runs_dir
 from opguard_harness.errors import InvalidArguments
 from opguard_harness.interface.declaration import Evidence, Kind, Next, Result, Role, Tool, argument
 from opguard_harness.report.progress import Progress
+from opguard_harness.report.transplant_words import sentence
 from opguard_harness.tools import compare, sides
 from opguard_harness.tools.answers import Found, answer_named, brief
 from opguard_harness.tools.recording import recording
@@ -30,7 +31,7 @@ class ConfirmDifferenceArguments:
     comparison: str = argument("A comparison that ran both programs, with a first difference.", role=Role.STORED)
     reference_env: list[str] = argument("The variables of that comparison again, each NAME=VALUE.", [], role=Role.VARIABLES)
     suspect_env: list[str] = argument("Likewise for the suspect.", [], role=Role.VARIABLES)
-    transplant: bool = argument("Then put the reference's bytes there: the cause, or is there another?", False)
+    transplant: bool = argument("Then put the reference's bytes there: does anything else differ by itself?", False)
     case: str = argument(sides.CASE, "")
     token: str = argument(sides.RUN_AGAIN, "", max_length=64)
 
@@ -40,8 +41,8 @@ class ConfirmDifferenceResult(Result):
     """``outcome``: same place, another place or not reproduced. ``comparison``: the replay's own, if it could be judged.
 
     ``damage``: what differs byte by byte, in brief; all of it is `job:<id>/damage`. ``repro``: why the boundary has no `repro.py`.
-    ``transplant``: whether that is the cause of all that differs (``outcome``: cause, several causes, not all, not possible), and which
-    ``causes`` there are; all of it is `job:<id>/transplant`.
+    ``transplant``: whether all that differs goes through there (``outcome``: cause, several causes, not all, not judged, not possible),
+    and at which ``places`` bytes were put; all of it is `job:<id>/transplant`.
     ``twice``: why there were two replays.
     """
 
@@ -131,7 +132,7 @@ def _told(found: Found, done: Confirmation) -> ConfirmDifferenceResult:
     }[done.outcome]
     described = f"; {done.described.text}" if done.described.text else ""
     origin = f"; origin: {pivot['origin']}{described}." if pivot else f"{described}."
-    origin += _cause(done.transplant)
+    origin += _cause(done)
     following = [] if again is None else [Next("first_difference", {"comparison": again.name}, "what the replay shows, mode verify")]
     if done.outcome == "not reproduced":
         following.append(Next("list_differences", {"comparison": found.name}, "what else the first runs showed"))
@@ -174,26 +175,24 @@ def _not_reproduced(name: str, where: str, verdict: str) -> str:
     return f"Not reproduced: replayed ({where}), the difference of {name} did not come again"
 
 
-def _cause(shown_by: Investigation | None) -> str:
+def _cause(done: Confirmation) -> str:
     """What transplants showed, in a sentence without names of the run's; the places are in `transplant`."""
-    if shown_by is None:
+    found = done.transplant
+    if found is None:
         return ""
-    return {
-        "cause": " With the reference's bytes there, both sides are equal: that was the cause.",
-        "several causes": f" {len(shown_by.causes)} places differ by themselves: with the reference's bytes at each, both sides are equal.",
-        "not all": " With the reference's bytes there, something still differs.",
-        "not possible": " A transplant could not show whether that is the cause.",
-    }[shown_by.outcome]
+    elsewhere = done.outcome != "same place"
+    told = {"outcome": found.outcome, "steps": found.steps, "put": 0, "places": found.causes, "elsewhere": elsewhere}
+    return f" {sentence(told)}"
 
 
 def _causes(again: Found | None, shown_by: Investigation | None) -> dict[str, Any]:
     """What transplants showed, in brief."""
     if shown_by is None or again is None:
         return {}
-    causes = [brief(again, pivot) for pivot in shown_by.causes]
-    for later in causes[1:]:
+    places = [brief(again, pivot) for pivot in shown_by.causes]
+    for later in places[1:]:
         del later["id"]  # its event is in the trace of a later replay
-    return {"outcome": shown_by.outcome, "text": shown(shown_by.text, 600), "replays": len(shown_by.rounds), "causes": causes}
+    return {"outcome": shown_by.outcome, "text": shown(shown_by.text, 600), "replays": len(shown_by.rounds), "places": places}
 
 
 def _files(name: str, done: Confirmation) -> list[Evidence]:

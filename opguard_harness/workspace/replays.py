@@ -26,7 +26,16 @@ def is_replay(job: str) -> bool:
 
 
 def replays(comparison: str, answer: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Results of finished `confirm_difference` jobs about a comparison, or about another one of the same two traces, the newest first."""
+    """Results of finished `confirm_difference` jobs about a comparison, or about another one of the same two traces.
+
+    The one that ended last comes first: as its result says, since times of files change when somebody copies them.
+    """
+    found = sorted(_finished(comparison, answer), key=lambda one: one[0], reverse=True)
+    yield from ((name, told) for _, name, told in found)
+
+
+def _finished(comparison: str, answer: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """When each ended, its name and what it says."""
     for folder in _folders():
         path = folder / ARTEFACTS["result"]
         if not path.is_file() or path.is_symlink():
@@ -40,21 +49,21 @@ def replays(comparison: str, answer: Mapping[str, Any]) -> Iterator[tuple[str, d
             isinstance(told, dict)
             and told.get("outcome") in OUTCOMES
             and isinstance(told.get("steps"), list)
+            and all(type(step) is int for step in told["steps"])
             and _is_about(told.get("confirms"), comparison, answer)
         ):
-            yield folder.name, told
+            yield str(result.get("ended", "")), folder.name, told
 
 
 def _folders() -> list[Path]:
-    """Job folders of confirmations: those made here, the newest first, then what packs brought, as their cases note them."""
+    """Job folders of confirmations: those made here, then what packs brought."""
     jobs = state_dir() / "jobs"
-    own = [path for path in jobs.iterdir() if is_replay(path.name)] if jobs.is_dir() else []
-    own.sort(key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    own = sorted(path for path in jobs.iterdir() if is_replay(path.name)) if jobs.is_dir() else []
     brought = [
         cases_dir() / case.id / "jobs" / noted.job
         for case in all_cases()[0]
         if case.is_opened
-        for noted in reversed(case.jobs)
+        for noted in case.jobs
         if is_replay(noted.job)
     ]
     found: dict[str, Path] = {}

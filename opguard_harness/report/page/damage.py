@@ -8,6 +8,7 @@ from typing import Any
 
 from opguard_harness.report.markup import Child, Markup, tag
 from opguard_harness.report.page.parts import SIDES, code, evidence, facts, kind_of, number, plural, section, share, side_name, table
+from opguard_harness.report.transplant_words import sentence
 
 _FIRST = 8
 _WHOLE = 2
@@ -23,20 +24,6 @@ _TITLES = {"special": "NaN, infinities, signs", "size": "size", "order": "order"
 
 
 _KEPT = "Both sides were run once more; tensors were kept, fingerprinted by a second implementation and compared byte by byte."
-
-
-_CAUSES = {
-    "cause": "With the reference's bytes in place of the suspect's own there, both sides are equal in those steps: that was the cause.",
-    "several causes": "Several places differ by themselves; with the reference's bytes at each of them both sides are equal.",
-    "not all": "With the reference's bytes there something still differs in those steps.",
-    "not possible": "Putting the reference's bytes there could not show whether that is the cause.",
-}
-
-
-def cause(found: Mapping[str, Any]) -> str:
-    """What transplants showed, in sentences without texts of the run's."""
-    put = f" {plural(found['put'], 'boundary', 'boundaries')} got other bytes." if found["put"] else ""
-    return f"{_CAUSES[found['outcome']]}{put}"
 
 
 def replayed(found: Mapping[str, Any]) -> str:
@@ -72,12 +59,16 @@ def damage(model: Mapping[str, Any]) -> Markup | None:
 
 
 def _cause(found: Mapping[str, Any] | None) -> Markup | None:
-    """Whether that is the cause of all that differs, where it was tried; the places where there are more than one."""
+    """What transplants showed, where they were tried: the places, and why it is not more."""
     if found is None:
         return None
-    places = found["places"] if len(found["places"]) > 1 else []
-    listed = [tag("li", code(place["operator"]), " ", place["at"]) for place in places]
-    return tag("div", tag("p", f"{cause(found)} ", evidence(found["id"])), tag("ol", listed) if listed else None)
+    listed = [tag("li", code(place["operator"]), " ", place["at"]) for place in found["places"]]
+    return tag(
+        "div",
+        tag("p", f"{sentence(found)} ", evidence(found["id"])),
+        tag("p", found["why"]) if found["why"] else None,
+        tag("ol", listed) if listed else None,
+    )
 
 
 def telling_first(slots: Sequence[Mapping[str, Any]], named: str) -> list[Mapping[str, Any]]:

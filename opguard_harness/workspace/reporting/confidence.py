@@ -9,6 +9,7 @@ from typing import Any
 from opguard_core.ids import SIDES
 from opguard_harness.interface.declaration import Evidence
 from opguard_harness.report import device_words, semantic_words
+from opguard_harness.report.transplant_words import sentence
 from opguard_harness.workspace.findings import Finding
 
 GOOD, NOTE, WARN = "good", "note", "warn"
@@ -110,30 +111,37 @@ def _equal_before(answer: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _replay(confirmed: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """What a replay says for the place or against it; that it is only one is said with it."""
-    if confirmed is None or confirmed["outcome"] != "same place":
+    """What the replays say for the place or against it; how many there are is said with it."""
+    if confirmed is None:
         return [_unconfirmed(confirmed)]
+    if confirmed["outcome"] != "same place":
+        several = _others(confirmed) if sum(confirmed["replays"].values()) > 1 else []
+        return [_unconfirmed(confirmed), *several, *_transplants(confirmed["transplant"])]
     return [
         (GOOD, "Confirmed: in a replay of both sides in private copies the difference came again, at the same place."),
-        (NOTE, "That is a single replay; confirm_difference with another token makes one more."),
-        *_cause(confirmed["transplant"]),
+        *_others(confirmed),
+        *_transplants(confirmed["transplant"]),
     ]
 
 
-def _cause(transplant: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """Whether the first difference is all that is wrong, where that was tried."""
-    if transplant is None or transplant["outcome"] == "not possible":
+def _others(confirmed: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """How all replays ended: one alone may be chance, and several may contradict each other."""
+    counts = confirmed["replays"]
+    total = sum(counts.values())
+    if total == 1:
+        return [(NOTE, "That is a single replay; confirm_difference with another token makes one more.")]
+    listed = ", ".join(f"{outcome} {count}" for outcome, count in counts.items())
+    return [(NOTE if len(counts) == 1 else WARN, f"There are {total} replays: {listed}.")]
+
+
+def _transplants(found: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Whether all that differs goes through the first difference, where that was tried."""
+    if found is None:
         return []
-    return [
-        {
-            "cause": (
-                GOOD,
-                "With the reference's bytes put there both sides are equal in the replayed steps: nothing else differs by itself.",
-            ),
-            "several causes": (WARN, f"{len(transplant['places'])} places differ by themselves; mending the first leaves the others."),
-            "not all": (WARN, "With the reference's bytes put there something still differs: there may be another cause."),
-        }[transplant["outcome"]]
-    ]
+    if found["elsewhere"]:
+        return [(NOTE, "The transplants that were made are about the difference of a replay, which is at another place.")]
+    level = {"cause": GOOD, "several causes": WARN, "not all": WARN}.get(found["outcome"], NOTE)
+    return [(level, " ".join(part for part in (sentence(found), found["why"]) if part))]
 
 
 def _unconfirmed(confirmed: Mapping[str, Any] | None) -> tuple[str, str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from opguard_harness.workspace.reporting.rejudged import differences, rejudged
 from opguard_harness.workspace.reporting.transplanted import transplanted
 from opguard_harness.workspace.stored import ANSWER_FILE, answer_of
 
+MOST_REPLAYS = 8
 _MAX_BYTES = 64 << 20
 _SLOTS_SHOWN = 16
 _ANEW = "`confirm_difference` with another `token` makes a replay that can be checked; the newest one is reported."
@@ -32,52 +34,76 @@ _OF_A_REPLAY = ("pivot", "prefix", "digests")
 
 
 def confirmation(comparison: str, answer: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The newest replay of a comparison.
+    """What the replays of a comparison showed: the newest one, how the others ended, and the newest transplants.
 
     Args:
         comparison: Its id.
         answer: Its answer as computed now.
 
     Returns:
-        ``id``, ``confirms`` (the comparison that was run again),
-        ``outcome``, ``verdict``, ``steps``, ``slots`` with the damage of each, and ``transplant``; None where there was no replay.
+        ``id``, ``confirms`` (the comparison that was run again), ``outcome``, ``verdict``, ``steps``, ``slots`` with the damage of each,
+        ``replays`` (how many had which outcome) and ``transplant``; None where there was no replay.
 
     Raises:
-        ReportRefused: The stored outcome or damage is not what the replay's traces and kept tensors give now.
+        ReportRefused: A stored outcome, damage or transplant is not what traces and kept tensors give now.
 
-    Cost: judges the replay's traces again, and compares the kept bytes again.
+    Cost: judges the traces of the newest `MOST_REPLAYS` again, and compares the kept bytes of the newest again.
     """
-    found = next(replays(comparison, answer), None) if answer["pivot"] is not None else None
-    if found is None:
+    found = list(replays(comparison, answer))[:MOST_REPLAYS] if answer["pivot"] is not None else []
+    if not found:
         return None
-    name, result = found
-    base = {
+    judged = [_judged_again(comparison, answer, name, result) for name, result in found]
+    (name, result), again = found[0], judged[0]
+    told: dict[str, Any] = {
         "id": str(JobRef(name, "result")),
         "confirms": one_line(result["confirms"], 80),
         "outcome": result["outcome"],
         "steps": result["steps"],
-        "verdict": "",
+        "verdict": "" if again is None else again["verdict"],
         "slots": [],
+        "slots_total": 0,
+        "counts": {},
         "effect": None,
-        "transplant": None,
+        "replays": dict(sorted(Counter(one["outcome"] for _, one in found).items())),
+        "transplant": _transplants(comparison, found, judged),
     }
+    damage = None if again is None else _damage(comparison, name, again if again["pivot"] is not None else answer, again)
+    if damage is None:
+        return told
+    slots = [slot for slot in damage["slots"] if slot["state"] != "equal"][:_SLOTS_SHOWN]
+    shown = {"slots": [_slot(slot) for slot in slots], "slots_total": len(damage["slots"]), "counts": damage["counts"]}
+    return {**told, "id": str(JobRef(name, "damage")), **shown, "effect": _texts(damage.get("effect"))}
+
+
+def _judged_again(comparison: str, answer: Mapping[str, Any], name: str, result: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The answer of a replay as computed now; None of one that came to none."""
     if not (runs_dir() / name / ANSWER_FILE).is_file():
         if result["outcome"] != "not reproduced" or result.get("comparison"):
             raise refused(comparison, f"its replay {name} is said to be {result['outcome']}, and its answer is not there")
-        return {**base, "slots_total": 0, "counts": {}}
+        return None
     again = rejudged(name, answer_of(name), _OF_A_REPLAY)
     pivot = again["pivot"] if again["verdict"] == "diverged" else None
     outcome = "not reproduced" if pivot is None else "same place" if place_of(pivot) == place_of(answer["pivot"]) else "another place"
     if outcome != result["outcome"]:
         raise refused(comparison, f"its replay {name} is said to be {one_line(result['outcome'], 40)}, and its traces say {outcome}")
-    base["transplant"] = transplanted(comparison, name, again) if again["pivot"] is not None else None
-    damage = _damage(comparison, name, again if again["pivot"] is not None else answer, again)
-    if damage is None:
-        return {**base, "verdict": again["verdict"], "slots_total": 0, "counts": {}}
-    slots = [slot for slot in damage["slots"] if slot["state"] != "equal"][:_SLOTS_SHOWN]
-    cited = str(JobRef(name, "damage"))
-    told = {"slots": [_slot(slot) for slot in slots], "slots_total": len(damage["slots"]), "counts": damage["counts"]}
-    return {**base, "id": cited, "verdict": again["verdict"], **told, "effect": _texts(damage.get("effect"))}
+    steps = Run.open(Path(again["trace"][SIDES[1]])).manifest.steps
+    if steps is not None and list(steps) != result["steps"]:
+        what = f"steps {one_line(str(result['steps']), 40)}, and its traces recorded {list(steps)}"
+        raise refused(comparison, f"its replay {name} is said to be one of {what}")
+    return again
+
+
+def _transplants(
+    comparison: str, found: Sequence[tuple[str, Mapping[str, Any]]], judged: Sequence[Mapping[str, Any] | None]
+) -> dict[str, Any] | None:
+    """The newest transplants that there are; ``elsewhere``: they are about another difference than the comparison's."""
+    for (name, result), again in zip(found, judged, strict=True):
+        if again is None or again["pivot"] is None:
+            continue
+        told = transplanted(comparison, name, again, asked=bool(result.get("transplant")))
+        if told is not None:
+            return {**told, "elsewhere": result["outcome"] != "same place"}
+    return None
 
 
 def _damage(comparison: str, name: str, about: Mapping[str, Any], again: Mapping[str, Any]) -> dict[str, Any] | None:

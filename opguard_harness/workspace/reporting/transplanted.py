@@ -1,111 +1,165 @@
-"""What transplants showed about the cause, judged again from the traces of the replays in which bytes were replaced."""
+"""What transplants showed, found out again from the traces of the replays in which bytes were replaced.
+
+The investigation is made once more: what was put in each replay has to be what it would put there, by the labels that both runs carry,
+and what it says at the end has to be what was stored, word for word.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from opguard_core.errors import OpGuardError
 from opguard_core.evidence.refs import JobRef
 from opguard_core.ids import SIDES
+from opguard_core.plan.keeping import kept_file
+from opguard_core.trace.reader import Run
 from opguard_harness.access.untrusted import one_line
 from opguard_harness.answer.plain import plain
 from opguard_harness.compare.confirm import TRANSPLANT_FILE
 from opguard_harness.compare.judging import judge
 from opguard_harness.compare.launching import SideRun
-from opguard_harness.compare.replay import place_of
-from opguard_harness.compare.transplant import is_equal, when_equal
+from opguard_harness.compare.replay import Pair, Replay
+from opguard_harness.compare.transplant import investigate
 from opguard_harness.config import runs_dir
+from opguard_harness.errors import ReportRefused
 from opguard_harness.report.progress import Silent
 from opguard_harness.workspace.listing import json_object
 from opguard_harness.workspace.refusing import refused
-from opguard_harness.workspace.reporting.rejudged import filters_of
+from opguard_harness.workspace.reporting.rejudged import differences, filters_of
 
-_UNEQUAL = ("not all", "not possible")
-_OUTCOMES = ("cause", "several causes", *_UNEQUAL)
 _REPLAY = re.compile(r"replay-[1-9]\d{0,3}")
 _MAX_PLACES = 8
 _TEXT_CHARS = 200
+_WHY_CHARS = 400
+_ANEW = "`confirm_difference` with `transplant` and another `token` makes replays that can be checked."
 
 
-def transplanted(comparison: str, name: str, again: Mapping[str, Any]) -> dict[str, Any] | None:
+def transplanted(comparison: str, name: str, again: Mapping[str, Any], *, asked: bool) -> dict[str, Any] | None:
     """The transplants that followed a replay.
 
     Args:
         comparison: Id of the comparison, for messages.
         name: Id of the replay.
         again: The replay's own answer as computed now; it has a pivot.
+        asked: Its result says that there were some.
 
     Returns:
-        ``id``, ``outcome``, ``replays`` (how many), ``put`` (boundaries that got the reference's bytes in the last of them) and
-        ``places`` (operator and place of each); None where none were asked for, or an older release made them.
+        ``id``, ``outcome``, ``why`` it is not more, ``steps`` (half open), ``replays`` (how many), ``put`` (boundaries of the last of
+        them in which the reference's bytes changed something) and ``places`` (operator and place of each); None where none were made.
 
     Raises:
-        ReportRefused: The stored outcome is not what the traces of those replays give now.
+        ReportRefused: What is stored is not what the traces of those replays give now.
 
     Cost: judges the traces of every round, at most `transplant.MAX_ROUNDS`.
     """
     path = runs_dir() / name / TRANSPLANT_FILE
     if not path.exists():
+        if asked:
+            raise refused(comparison, f"its replay {name} is said to have had transplants, and {TRANSPLANT_FILE} is gone", _ANEW)
         return None
-    told = _stored(path)
-    if told is None:
-        raise refused(comparison, f"{TRANSPLANT_FILE} of its replay {name} is not what was written")
-    rounds, causes = told["rounds"], told["causes"]
-    if any("replay" not in one for one in rounds):
-        return None
-    whole = [one for one in rounds if one["verdict"] is not None]
-    judged = [_judged(comparison, runs_dir() / name / one["replay"], again) for one in whole]
-    said = [(one["verdict"], sorted(one["reasons"])) for one in whole]
-    now = [(one["verdict"], sorted(item["slug"] for item in one["reasons"])) for one in judged]
-    if said != now:
-        what = f"are said to have given {_brief(said)}, and its traces give {_brief(now)}"
-        raise refused(comparison, f"the transplants after its replay {name} {what}")
-    found = [place_of(one["pivot"]) for one in (again, *judged) if one["pivot"] is not None]
-    if any(place_of(cause) not in found for cause in causes) or (causes and place_of(causes[0]) != found[0]):
-        raise refused(comparison, f"the transplants after its replay {name} are said to have found a cause that is in none of its traces")
-    equal = bool(judged) and rounds[-1]["verdict"] is not None and is_equal(judged[-1])
-    if (told["outcome"] == when_equal(len(causes))) if equal else (told["outcome"] in _UNEQUAL):
-        places = [_place(cause) for cause in causes[:_MAX_PLACES]]
-        put = rounds[-1]["put"] if rounds else 0
-        return {"id": str(JobRef(name, "transplant")), "outcome": told["outcome"], "replays": len(rounds), "put": put, "places": places}
-    raise refused(comparison, f"the transplants after its replay {name} are said to show {told['outcome']}, and its traces do not")
+    told = json_object(path)
+    rounds = told.get("rounds")
+    if not isinstance(rounds, list) or not all(map(_is_round, rounds)):
+        raise refused(comparison, f"{TRANSPLANT_FILE} of its replay {name} is not what was written", _ANEW)
+    stored = _Stored(comparison, name, rounds, again)
+    first = Replay(stored.window(again["trace"][SIDES[1]]), dict(again), "", 0.0)
+    now = plain(investigate(first, stored, Path).as_dict())
+    if stored.at < len(rounds):
+        raise stored.refused(
+            f"replays were made after {rounds[stored.at - 1]['replay'] if stored.at else 'the first'}, which nothing asked for"
+        )
+    for at, then, found in differences(plain(told), now, "transplant"):
+        what = f"{at} is {one_line(repr(then), 60)} in {TRANSPLANT_FILE}, and the traces give {one_line(repr(found), 60)}"
+        raise stored.refused(what)
+    return {
+        "id": str(JobRef(name, "transplant")),
+        "outcome": now["outcome"],
+        "why": one_line(now["why"], _WHY_CHARS),
+        "steps": now["steps"],
+        "replays": len(rounds),
+        "put": rounds[-1]["put"] if rounds else 0,
+        "places": [_place(cause) for cause in now["causes"][:_MAX_PLACES]],
+    }
 
 
-def _stored(path: Path) -> dict[str, Any] | None:
-    """What an investigation has written; None if that is not its form."""
-    found = json_object(path)
-    try:
-        rounds, causes = found["rounds"], found["causes"]
-        whole = found["outcome"] in _OUTCOMES and isinstance(rounds, list) and isinstance(causes, list)
-        whole = whole and all(map(_is_round, rounds)) and all(map(place_of, causes))
-    except (KeyError, TypeError, AttributeError):
-        return None
-    return found if whole else None
+class _Stored:
+    """Hands out the replays that were made, instead of making them.
+
+    Attributes:
+        at: How many were handed out.
+    """
+
+    def __init__(self, comparison: str, name: str, rounds: list[dict[str, Any]], again: Mapping[str, Any]) -> None:
+        self._comparison, self._name, self._rounds, self._again = comparison, name, rounds, again
+        self.at = 0
+
+    def transplanted(self, steps: tuple[int, int], pairs: Sequence[Pair], limit_bytes: int) -> Replay:
+        """The next one, judged now; it has to be one in which just that was put."""
+        if self.at == len(self._rounds):
+            raise self.refused("more replays would have been made than there are")
+        one = self._rounds[self.at]
+        self.at += 1
+        folder = runs_dir() / self._name / one["replay"]
+        if one["verdict"] is None:
+            return Replay(steps, None, one["problem"], 0.0, name=one["replay"])
+        traces = {side: folder / side / "trace" for side in SIDES}
+        if any(path.resolve() != runs_dir().resolve().joinpath(*path.relative_to(runs_dir()).parts) for path in traces.values()):
+            raise self.refused(f"the traces of {one['replay']} are links")
+        try:
+            runs = {side: Run.open(trace) for side, trace in traces.items()}
+            self._require(one["replay"], runs, pairs)
+            sides = [SideRun(side, traces[side], _exit_code(runs[side]), 0.0) for side in SIDES]
+            found: dict[str, Any] = plain(judge(sides[0], sides[1], steps, Silent(), filters_of(self._again)))
+        except ReportRefused:
+            raise
+        except OpGuardError as error:
+            raise self.refused(f"{one['replay']} cannot be judged again: {error.message}") from error
+        found["trace"] = {side: str(trace) for side, trace in traces.items()}
+        return Replay(steps, found, "", 0.0, name=one["replay"])
+
+    def window(self, trace: str) -> tuple[int, int]:
+        """The steps that a replay recorded."""
+        steps = Run.open(Path(trace)).manifest.steps
+        if steps is None:
+            raise self.refused("its trace is none of a replay: it has no window")
+        return steps
+
+    def _require(self, replay: str, runs: Mapping[str, Run], pairs: Sequence[Pair]) -> None:
+        """Refuse a replay in which something else was put than the first difference of the one before it asks for."""
+        kept = {key: index for index, key in enumerate(dict.fromkeys(pair.reference for pair in pairs))}
+        for rank, trace in runs[SIDES[1]].ranks.items():
+            asked = [pair for pair in pairs if pair.suspect.rank == rank]
+            told = trace.manifest.extra.get("transplanted", [])
+            wanted = [(pair.suspect.as_dict(), dict(pair.slots), self._seal(runs[SIDES[0]], pair, kept)) for pair in asked]
+            if [(one["boundary"], one["slots"], one["kept"]) for one in told] != wanted:
+                raise self.refused(f"what {replay} has put on rank {rank} is not what the replay before it asks for")
+
+    def _seal(self, reference: Run, pair: Pair, kept: Mapping[Any, int]) -> str | None:
+        rank = reference.ranks.get(pair.reference.rank)
+        told = {} if rank is None else rank.manifest.extra.get("kept", {}).get(kept_file(kept[pair.reference]), {})
+        return told.get("seal")
+
+    def refused(self, what: str) -> ReportRefused:
+        """An error that names the replay."""
+        return refused(self._comparison, f"of the transplants after its replay {self._name}, {what}", _ANEW)
 
 
-def _is_round(one: Mapping[str, Any]) -> bool:
-    """Whether that is the form of a round; an older release did not name its replay."""
-    named = "replay" not in one or _REPLAY.fullmatch(one["replay"]) is not None
-    told = one["verdict"] in (None, "identical", "diverged", "inconclusive") and type(one["put"]) is int
-    return named and told and all(isinstance(slug, str) for slug in one["reasons"])
+def _exit_code(run: Run) -> int | None:
+    """As a launch gives it: of a program that a signal ended the negative number."""
+    told = run.manifest.exit or {}
+    code, signal = told.get("code"), told.get("signal")
+    return -signal if code is None and signal is not None else code
 
 
-def _judged(comparison: str, folder: Path, again: Mapping[str, Any]) -> dict[str, Any]:
-    """The two traces of a round, judged now."""
-    try:
-        sides = [SideRun(side, folder / side / "trace", None, 0.0) for side in SIDES]
-        found: dict[str, Any] = plain(judge(sides[0], sides[1], None, Silent(), filters_of(again)))
-    except OpGuardError as error:
-        raise refused(comparison, f"the transplants after a replay cannot be judged again: {error.message}") from error
-    return found
-
-
-def _brief(rounds: list[tuple[Any, list[str]]]) -> str:
-    """Verdicts and reasons of rounds, for a message."""
-    return one_line("; ".join(f"{verdict} ({', '.join(slugs)})" for verdict, slugs in rounds), _TEXT_CHARS)
+def _is_round(one: Any) -> bool:
+    """Whether that is the form of a round; what it says is held against its traces."""
+    if not isinstance(one, Mapping):
+        return False
+    named = isinstance(one.get("replay"), str) and _REPLAY.fullmatch(one["replay"]) is not None
+    return named and isinstance(one.get("problem"), str) and type(one.get("put")) is int and "verdict" in one
 
 
 def _place(pivot: Mapping[str, Any]) -> dict[str, str]:

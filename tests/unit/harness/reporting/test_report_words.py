@@ -162,7 +162,7 @@ def test_limits_say_where_the_comparison_ends_and_how_much_that_is(model):
 
 
 def test_confidence_names_what_speaks_against_it(found):
-    confirmed = {"outcome": "same place", "verdict": "diverged", "transplant": None}
+    confirmed = {"outcome": "same place", "verdict": "diverged", "transplant": None, "replays": {"same place": 1}}
     loose = Finding("f", "It is 5.", "observed", (), "", "", ("5",))
     points = confidence(found.answer, confirmed, {"reference": {"events": 1_000, "reached": 333}}, [(loose, [])])
     told = {item["text"]: item["level"] for item in points}
@@ -176,21 +176,33 @@ def test_confidence_names_what_speaks_against_it(found):
 @pytest.mark.parametrize(
     ("outcome", "level", "text"),
     [
-        ("cause", "good", "nothing else differs by itself"),
-        ("several causes", "warn", "2 places differ by themselves"),
-        ("not all", "warn", "there may be another cause"),
-        ("not possible", None, ""),
+        ("cause", "good", "all that differs there goes through that place"),
+        ("several causes", "warn", "2 places part without one following from the other"),
+        ("not all", "warn", "something still differs in steps 3 to 4 (of the last one up to its update)"),
+        ("not judged", "note", "could not be judged"),
+        ("not possible", "note", "could not show whether"),
     ],
 )
-def test_confidence_says_whether_the_first_difference_is_all_that_is_wrong(found, outcome, level, text):
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_confidence_says_whether_the_first_difference_is_all_that_is_wrong(found, outcome, level, text, elsewhere):
     places = [{"operator": "aten.mul.Tensor", "at": "train.py:7"}, {"operator": "aten.add.Tensor", "at": "train.py:8"}]
     moved = {"id": "job:confirm-0123456789ab/transplant", "outcome": outcome, "replays": 1, "put": 2, "places": places}
+    moved |= {"steps": [3, 5], "why": "So it is.", "elsewhere": elsewhere}
     runs = {"reference": {"events": 1, "reached": 1}}
-    before, after = (
-        confidence(found.answer, {"outcome": "same place", "verdict": "diverged", "transplant": one}, runs, []) for one in (None, moved)
-    )
-    more = [item for item in after if item not in before]
-    assert [item["level"] for item in more] == ([level] if level else []) and all(text in item["text"] for item in more)
+    told = {"outcome": "same place", "verdict": "diverged", "replays": {"same place": 1}}
+    before, after = (confidence(found.answer, {**told, "transplant": one}, runs, []) for one in (None, moved))
+    (more,) = (item for item in after if item not in before)
+    assert more["level"] == ("note" if elsewhere else level)
+    assert (text in more["text"] and more["text"].endswith("So it is.")) is not elsewhere
+    assert ("at another place" in more["text"]) is elsewhere
+
+
+@pytest.mark.parametrize("newest", ["same place", "not reproduced", "another place"])
+def test_confidence_says_how_all_replays_ended(found, newest):
+    told = {"outcome": newest, "verdict": "diverged", "transplant": None, "replays": {"not reproduced": 1, "same place": 2}}
+    points = {item["text"]: item["level"] for item in confidence(found.answer, told, {"reference": {"events": 1, "reached": 1}}, [])}
+    assert points["There are 3 replays: not reproduced 1, same place 2."] == "warn"
+    assert not any("single replay" in text for text in points)
 
 
 def test_a_comparison_of_traces_offers_what_made_them(found):
