@@ -69,6 +69,7 @@ class RankFindings:
         rivals: Pairs that fit as well as the pivot and would name another expression.
         on_trust: What the pivot claims rests on work that the mode did not look into.
         split_update: The pivot is an update that may stand in another step on the other side.
+        cut_apart: Both sides make the same updates, and the step of the pivot does not hold the same ones on both.
         optimizers: Optimizers made so far, by side.
         first_consumers: First pairs whose reads differ because of it.
         clock: When the pivot happens, by collectives: twice those begun before it, one more for a collective's own result.
@@ -103,6 +104,7 @@ class RankFindings:
     rivals: list[Node] = field(default_factory=list)
     on_trust: bool = False
     split_update: bool = False
+    cut_apart: bool = False
     optimizers: list[int] = field(default_factory=lambda: [0, 0])
     first_consumers: list[Node] = field(default_factory=list)
     clock: int = 0

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from opguard_core.align import slots
-from opguard_core.align.columns import BACKWARD_PHASE, COLLECTIVE, OPTIMIZER_PHASE, READ, Flags, Ints
+from opguard_core.align.columns import BACKWARD_PHASE, COLLECTIVE, DATA_PHASE, OPTIMIZER_PHASE, READ, Flags, Ints
 from opguard_core.align.timeline import REFERENCE, SUSPECT, Step, Timeline
 from opguard_core.certify.accounted import Accounted
 from opguard_core.certify.ambiguity import BY_POSITION, rivals
 from opguard_core.certify.begun import begun
+from opguard_core.certify.cuts import Cuts, stands_nearby
 from opguard_core.certify.devicework.exposed import exposed
 from opguard_core.certify.draws import Draws
 from opguard_core.certify.endings import last_told, raising
@@ -55,6 +56,7 @@ class RankJudge:
         self._accounted = Accounted(self.walk.rows)
         self._harmless = HarmlessDifferences(timeline, self.walk.rows, findings, self._accounted)
         self._draws = Draws(timeline)
+        self._cuts = Cuts()
         self._stepped_over = 0
         self._held: list[Root] = []
         self._pieces: list[Piece] = []
@@ -104,6 +106,9 @@ class RankJudge:
         state = compare_state(aligned)
         note_state(findings, step.number, state, self._accounted)
         note_optimizers(findings, aligned)
+        assert step.reference is not None
+        assert step.suspect is not None
+        self._cuts.note(step.number, step.reference, step.suspect)
         ledgers = self.timeline.ledgers
         matters = Matters(index, state, (ledgers[REFERENCE].lifetimes, ledgers[SUSPECT].lifetimes), last_told(self.timeline, index))
         findings.shares.append(shares(aligned, index))
@@ -129,6 +134,7 @@ class RankJudge:
         self.findings.pivot = roots
         self.findings.on_trust = self.walk.rests_on_trust(roots[0])
         self.findings.split_update = self._is_split_update(node)
+        self.findings.cut_apart = self._cuts.doubts(node.window, self.timeline, self.findings.windows[-1])
         self.findings.clock = self._clock(roots[0])
         if any(columns.trace.launches.any_unwatched for columns in self.timeline.columns):
             self.findings.exposed = exposed(self.walk.rows, roots[0])
@@ -137,16 +143,18 @@ class RankJudge:
         """An update that may stand in another step on the other side.
 
         A step ends behind the optimizers that a program steps; what it updates by hand after them stands in the next step. So an
-        update is in doubt that one side lacks where the sides have unequally many optimizers, and one that is paired with an
-        update behind a backward pass on one side only.
+        update is in doubt that one side lacks where the sides have unequally many optimizers or the other one makes it in the next
+        step or the one before, and one that is paired with an update behind a backward pass on one side only.
         """
         events = {side: event for side, event in ((REFERENCE, node.left), (SUSPECT, node.right)) if event is not None}
         windows = {side: self.timeline.flow(side, node.window).window for side in events}
-        if any(windows[side].phase[event] != OPTIMIZER_PHASE for side, event in events.items()):
+        phases = {int(windows[side].phase[event]) for side, event in events.items()}
+        if len(events) == 1 and phases <= {OPTIMIZER_PHASE, DATA_PHASE} and stands_nearby(self.timeline, node.window, events):
+            return True
+        if phases != {OPTIMIZER_PHASE}:
             return False
-        optimizers = self.findings.optimizers
         if len(events) == 1:
-            return optimizers[REFERENCE] != optimizers[SUSPECT]
+            return self.findings.optimizers[REFERENCE] != self.findings.optimizers[SUSPECT]
         behind = [bool((windows[side].phase[:event] == BACKWARD_PHASE).any()) for side, event in events.items()]
         return behind[0] != behind[1]
 

@@ -103,6 +103,13 @@ _TEXTS: dict[str, tuple[str, str]] = {
         ),
         "Compare programs that divide their parameters alike, or update by hand before the optimizer's step on both sides.",
     ),
+    "steps-differ": (
+        (
+            "Both sides make the same updates, and one step holds other ones on each side: what differs first, at {place}, may stand in "
+            "another step on the other side. A step ends behind the optimizer that counts and those that follow it at once."
+        ),
+        "Step the optimizers in the same order on both sides, all of them one after another at the end of an iteration.",
+    ),
     "state-exchanged": (
         (
             "At the end of a step, at {place}, both sides hold the same parameters, buffers and optimizer state, but under each other's "

@@ -104,10 +104,14 @@ def _on_trust(firsts: list[tuple[tuple[int, int, int], RankFindings, Describer]]
 
 
 def _split(firsts: list[tuple[tuple[int, int, int], RankFindings, Describer]]) -> list[Reason]:
-    """The earliest rank's pivot is an update that may only stand in the next step on the other side."""
-    if not firsts or not firsts[0][1].split_update:
+    """The earliest rank's pivot is work that may only stand in another step on the other side."""
+    if not firsts:
         return []
     _, found, words = firsts[0]
+    if found.cut_apart:
+        return [reason("steps-differ", place=words.shown(found.pivot[0].node))]
+    if not found.split_update:
+        return []
     reference, suspect = found.optimizers
     return [reason("optimizers-differ", reference=reference, suspect=suspect, place=words.shown(found.pivot[0].node))]
 

@@ -53,6 +53,7 @@ class Updates:
         self._seen: dict[int, _Seen] = {}
         self._given_up: set[int] = set()
         self._updates = 0
+        self._begun = False  # the optimizer that counts has stepped: at which step the run began is known
 
     def meet(self, optimizer: Any) -> None:
         """An optimizer was made."""
@@ -90,7 +91,7 @@ class Updates:
 
     def loaded(self, optimizer: Any) -> int | None:
         """Take the step count of an optimizer's state as the offset of a resumed run; returns it if it was taken."""
-        steps = _steps_in(optimizer)
+        steps = 0 if self._begun else _steps_in(optimizer)
         if steps and self._progress.resumed_at(steps):
             return steps
         return None
@@ -110,6 +111,7 @@ class Updates:
         if chosen != number and not self._of_number(chosen).steps and seen.steps_since_count >= IDLE_STEPS:
             self._given_up.add(chosen)
             chosen = self._chosen()
+        self._begun |= chosen == number
         return chosen == number
 
     def awaits(self) -> bool:
