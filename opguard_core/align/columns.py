@@ -56,6 +56,9 @@ _OVERWRITES = frozenset(
 )
 """Operators whose written argument is not read first: what stood there before cannot matter to them."""
 
+_FROM_ROOT = frozenset({"broadcast_", "_broadcast_oop_"})
+"""Those of them that read it on one rank, whose it is that all get."""
+
 
 def mixed(words: Words) -> Words:
     """A bijective mixer of 64-bit words (SplitMix64's finaliser).
@@ -107,6 +110,7 @@ class Window:
         trivial: bool[m].
         vocabulary: Where the numbers come from.
         trusts: The trace's mode did not look into some operators.
+        rank: Of the trace; -1 where nobody says.
     """
 
     number: int
@@ -150,6 +154,7 @@ class Window:
     trivial: Flags
     vocabulary: Vocabulary
     trusts: bool = False
+    rank: int = -1
 
     def __len__(self) -> int:
         """Number of events."""
@@ -196,7 +201,20 @@ class Window:
         distinct, inverse = np.unique(self.operator, return_inverse=True)
         texts = [self.vocabulary.texts[number] for number in distinct]
         flags = np.array([bare_operator(text) in _OVERWRITES or _has_out(text) for text in texts], bool)
-        return flags[inverse.reshape(-1)] if len(texts) else np.zeros(0, bool)
+        found = flags[inverse.reshape(-1)] if len(texts) else np.zeros(0, bool)
+        sending = np.array([bare_operator(text) in _FROM_ROOT for text in texts], bool)
+        for event in np.flatnonzero(sending[inverse.reshape(-1)]).tolist() if sending.any() else ():
+            found[event] = not self._sends(event)
+        return found
+
+    def _sends(self, event: int) -> bool:
+        """Whether a broadcast hands out what this rank holds: it is the root, and the bytes are what they were.
+
+        The root is told as its place in the group, which is another number than the rank's where the group is a part of all.
+        """
+        rows = np.arange(self.first[event], self.first[event + 1])
+        before, after = (self.value[rows[self.direction[rows] == direction]].tolist() for direction in (IN, MUT))
+        return f"root_rank={self.rank};" in f"{self.text(int(self.args[event]))};" and bool(after) and set(after) <= set(before)
 
     @cached_property
     def outside(self) -> Flags:

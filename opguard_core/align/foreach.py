@@ -38,7 +38,7 @@ _SLOT_COLUMNS = frozenset(
         "trivial",
     )
 )
-_OTHER_COLUMNS = frozenset(("number", "vocabulary", "trusts", "first", "event", "forward", "forward_seq"))
+_OTHER_COLUMNS = frozenset(("number", "vocabulary", "trusts", "rank", "first", "event", "forward", "forward_seq"))
 
 
 def is_elementwise(operator: str) -> bool:

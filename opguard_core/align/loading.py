@@ -119,6 +119,7 @@ class RankColumns:
             trivial=slots["trivial"],
             vocabulary=self.vocabulary,
             trusts=self.trace.manifest.mode == "trusted",
+            rank=self.trace.manifest.rank,
         )
 
     @property

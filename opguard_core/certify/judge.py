@@ -359,16 +359,16 @@ class RankJudge:
     def _clock(self, root: Root) -> int:
         """When a root happens, for comparing ranks: collectives begun before it, twice, and one more for a collective's result.
 
-        What a collective hands out on one rank may come from another, whose own work before it has the same count. Work that one
-        side lacks would happen there before its consumer.
+        What a collective hands out on one rank may come from another, whose own work before it has the same count; so may be what that
+        one hands in. Work that one side lacks would happen there before its consumer.
         """
-        found = []
+        found, handed_in = [], root.node.is_pair and root.slot.startswith("in.")
         nodes = [node for node in (root.node, root.consumer) if node is not None]
         for side in (REFERENCE, SUSPECT):
             at = [(node.window, event) for node in nodes if (event := (node.left, node.right)[side]) is not None]
             for number, event in at[:1]:
                 window = self.timeline.flow(side, number).window
-                found.append(2 * int(window.clock[event]) + int(window.kind[event] == COLLECTIVE))
+                found.append(2 * int(window.clock[event]) + int(window.kind[event] == COLLECTIVE and not handed_in))
         return min(found)
 
 

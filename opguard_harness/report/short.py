@@ -32,6 +32,14 @@ _PERHAPS_MUTATED = (
     "all arguments are equal, all inputs as well as far as they were read again, and the result differs (another implementation, a race, "
     "hardware, or an input that was overwritten unseen; mode `verify` tells them apart)"
 )
+_FROM_OTHERS = (
+    "what this rank hands in is equal and what it gets differs (what another rank sent, or how it was reduced)",
+    "look at what the other ranks hand in there: `list_differences` has the first difference of each",
+)
+_ANOTHER_VALUE = (
+    "the two sides read different values there (another tensor, an older value, or other elements)",
+    "follow that value back on both sides to where it is made or chosen",
+)
 NEXT = {
     "operator": "run both sides once more; if the place moves, it is a race; else compare the implementations of this operator",
     "argument": "follow the argument back to where it is computed",
@@ -48,14 +56,37 @@ _CAVEATS = ("precision-policy", "unseeded", "runs-differ")
 _COMPARED = (("ranks", "ranks"), ("steps", "steps"), ("paired", "paired_share"))
 
 
+_COLLECTIVES = ("c10d.", "_c10d_functional.")
+
+
 def means(pivot: Mapping[str, Any]) -> str:
     """What the origin of a pivot means.
 
     Args:
         pivot: As in an answer.
     """
-    perhaps = pivot["origin"] == "operator" and "mutated" in pivot["origin_alternatives"]
-    return _PERHAPS_MUTATED if perhaps else ORIGINS[pivot["origin"]]
+    return _told(pivot, ORIGINS, 0)
+
+
+def advice(pivot: Mapping[str, Any]) -> str:
+    """What to do about a pivot of its origin.
+
+    Args:
+        pivot: As in an answer.
+    """
+    return _told(pivot, NEXT, 1)
+
+
+def _told(pivot: Mapping[str, Any], by_origin: Mapping[str, str], part: int) -> str:
+    """Of its origin, unless more is known than that: what a collective gives another rank may have sent, and a pair lacks nothing."""
+    origin = pivot["origin"]
+    if origin == "operator" and pivot["operator"].startswith(_COLLECTIVES):
+        return _FROM_OTHERS[part]
+    if origin == "structure" and pivot["slot"].startswith("in.") and None not in (pivot["reference"], pivot["suspect"]):
+        return _ANOTHER_VALUE[part]
+    if part == 0 and origin == "operator" and "mutated" in pivot["origin_alternatives"]:
+        return _PERHAPS_MUTATED
+    return by_origin[origin]
 
 
 def short_answer(answer: dict[str, Any]) -> list[str]:
@@ -83,7 +114,7 @@ def _diverged(answer: dict[str, Any]) -> list[str]:
         f"diverged    {where}: {what}, after {answer['prefix']['pairs']} equal pairs{_replayed(answer)}",
         *(f"{side:<11} {_side(pivot, side)}" for side in SIDES),
         f"origin      {pivot['origin']}{others}: {means(pivot)}.{said}{caution}",
-        f"next        {_offered(answer) or (_cut(caveat['fix'], 300) if caveat else NEXT[pivot['origin']])}",
+        f"next        {_offered(answer) or (_cut(caveat['fix'], 300) if caveat else advice(pivot))}",
     ]
 
 

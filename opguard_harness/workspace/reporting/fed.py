@@ -7,7 +7,7 @@ from typing import Any
 
 from opguard_core.errors import TraceFormatError
 from opguard_core.ids import SIDES
-from opguard_harness.report.short import NEXT, means
+from opguard_harness.report.short import advice, means
 from opguard_harness.workspace.reporting.rows import Ranks
 
 ALONE, MOVED = "one side only", "in another order"
@@ -53,7 +53,7 @@ def meaning(pivot: Mapping[str, Any], fed: Iterable[tuple[str, Mapping[str, Any]
             "decide which of the two ways is meant, or whether both should give the same",
         )
     if origin != STRUCTURE or ALONE in kinds or None in (pivot["seq"].get(side) for side in SIDES):
-        return means(pivot), NEXT[origin]
+        return means(pivot), advice(pivot)
     if MOVED in kinds:
         return (
             "both sides do the same work, in another order, so the same operator is fed different bytes",
@@ -64,7 +64,7 @@ def meaning(pivot: Mapping[str, Any], fed: Iterable[tuple[str, Mapping[str, Any]
             "both sides run the same operators, and this one is fed the results of different ones",
             "compare what each side passes to it: another variable, view or slice",
         )
-    return means(pivot), NEXT[origin]
+    return means(pivot), advice(pivot)
 
 
 def told_slot(pivot: Mapping[str, Any], found: Mapping[str, Any]) -> str:

@@ -122,3 +122,18 @@ def test_a_candidate_is_named_with_the_evidence_id_that_a_filter_needs():
     boundary = {key: pivot()[key] for key in ("rank", "slot", "seq", "reference", "suspect")}
     lines = short_answer(answer("inconclusive", candidates=[{"reason": "torn-trace", **boundary}]))
     assert lines[3] == "candidate   train.py:31 in main | token_loss(model, batch) * share | out.0 of suspect:0:9"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"origin": "structure", "slot": "in.0"}, "the two sides read different values there"),
+        ({"origin": "structure", "slot": "in.0", "suspect": None}, "one side does work that the other one lacks"),
+        ({"origin": "structure", "slot": "out.0"}, "one side does work that the other one lacks"),
+        ({"origin": "operator", "operator": "c10d.recv_.default"}, "what this rank hands in is equal and what it gets differs"),
+        ({"origin": "operator", "operator": "aten.mul.Tensor"}, "all inputs and arguments are equal"),
+    ],
+)
+def test_the_origin_is_told_in_words_that_are_true_of_the_pair(given, told):
+    line = short_answer(answer("diverged", pivot=pivot(**given)))[3]
+    assert told in line
