@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 
 from opguard_core.align.columns import KINDS, Window
 from opguard_core.align.timeline import REFERENCE, SUSPECT, Timeline
-from opguard_core.ids import Kind, Marker
+from opguard_core.certify.roots import Root
+from opguard_core.ids import Kind, Marker, Origin
 from opguard_core.trace.window import WindowTable
 
+_BY_ITSELF = (Origin.ARGUMENT, Origin.OPERATOR, Origin.DTYPE)
 _MARKER = KINDS.index(Kind.MARKER)
 _STEP = (Marker.OPTIMIZER_BEGIN.value, Marker.OPTIMIZER_END.value)
 
@@ -41,20 +43,22 @@ class Cuts:
         elif is_open and not any(self._ahead.values()):
             self.apart[-1] = (self.apart[-1][0], number)
 
-    def doubts(self, window: int, timeline: Timeline, last: int) -> bool:
-        """Whether work of a window may stand in another one on the other side.
+    def doubts(self, root: Root, timeline: Timeline, last: int) -> bool:
+        """Whether a difference may be work that stands in another step on the other side.
 
-        Sides that never make the same updates again have made other ones: that is a difference, and no matter of steps.
+        Sides that never make the same updates again have made other ones: that is a difference, and no matter of steps. Nor is what
+        both have, of equal inputs, in the first step that is cut at another place: it begins alike.
 
         Args:
-            window: The one in question.
+            root: The difference.
             timeline: Both traces.
             last: The last window that was noted.
 
         Cost: nothing, but where the sides are apart: then it reads the rest of both traces until they are not.
         """
+        window, alike = root.node.window, root.node.is_pair and root.origin in _BY_ITSELF
         for first, end in self.apart:
-            if first <= window and (end is None or window <= end):
+            if (first < window or (first == window and not alike)) and (end is None or window <= end):
                 return end is not None or self._meet_later(timeline, last)
         return False
 

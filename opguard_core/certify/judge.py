@@ -134,7 +134,7 @@ class RankJudge:
         self.findings.pivot = roots
         self.findings.on_trust = self.walk.rests_on_trust(roots[0])
         self.findings.split_update = self._is_split_update(node)
-        self.findings.cut_apart = self._cuts.doubts(node.window, self.timeline, self.findings.windows[-1])
+        self.findings.cut_apart = self._cuts.doubts(roots[0], self.timeline, self.findings.windows[-1])
         self.findings.clock = self._clock(roots[0])
         if any(columns.trace.launches.any_unwatched for columns in self.timeline.columns):
             self.findings.exposed = exposed(self.walk.rows, roots[0])

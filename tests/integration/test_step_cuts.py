@@ -81,6 +81,13 @@ def test_a_difference_before_the_sides_are_cut_apart_is_told(compared):  # noqa:
     assert "a.data.mul_" in found["pivot"]["suspect"]["text"]
 
 
+def test_another_factor_in_the_first_step_that_is_cut_elsewhere_is_told(compared):  # noqa: F811
+    scaled = [FIRST.replace("a.square()", f"(a * {factor}).square()") for factor in ("1.5", "2.5")]
+    found = compared(program(scaled[0] + SECOND), program(SECOND + scaled[1]))
+    assert found["verdict"] == "diverged", found["reasons"]
+    assert (found["pivot"]["step"], found["pivot"]["origin"], found["pivot"]["suspect"]["text"]) == (0, "argument", "a * 2.5")
+
+
 def test_a_resumed_run_is_counted_by_the_optimizer_that_counts(compared, tmp_path):  # noqa: F811
     """The other one is younger: its count of steps says nothing."""
     made = "oa, ob = torch.optim.Adam([a], lr=0.1), torch.optim.Adam([b], lr=0.1)"

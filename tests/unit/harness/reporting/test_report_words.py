@@ -51,13 +51,15 @@ PAIR = {"reference": 5, "suspect": 7}
     ],
 )
 def test_structure_means_what_the_rows_around_it_show(seq, fed, lone, means):
-    told, look = meaning({"origin": "structure", "seq": seq}, [(what, {"seq": {"reference": 3, "suspect": None}}) for what in fed], lone)
+    pivot = {"origin": "structure", "operator": "aten.mul.Tensor", "slot": "out.0", "seq": seq, "reference": {}, "suspect": {}}
+    told, look = meaning(pivot, [(what, {"seq": {"reference": 3, "suspect": None}}) for what in fed], lone)
     assert means in told
     assert ("extra or missing" in look) == (means == "one side does work")
 
 
 def test_other_origins_mean_what_they_mean_everywhere():
-    assert meaning({"origin": "dtype", "seq": PAIR}, [(MOVED, {"seq": PAIR})], 0)[0] == "the same work is done in another precision"
+    pivot = {"origin": "dtype", "operator": "aten.mul.Tensor", "slot": "in.0", "seq": PAIR}
+    assert meaning(pivot, [(MOVED, {"seq": PAIR})], 0)[0] == "the same work is done in another precision"
 
 
 def test_work_of_its_own_on_each_side_is_said_of_both():
