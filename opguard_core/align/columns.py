@@ -33,9 +33,9 @@ OPERATOR = KINDS.index(Kind.OPERATOR)
 READ = KINDS.index(Kind.READ)
 COLLECTIVE = KINDS.index(Kind.COLLECTIVE)
 STATE = KINDS.index(Kind.STATE)
+MARKER = KINDS.index(Kind.MARKER)
 OPTIMIZER_PHASE = PHASES.index(Phase.OPTIMIZER)
 BACKWARD_PHASE = PHASES.index(Phase.BACKWARD)
-DATA_PHASE = PHASES.index(Phase.DATA)
 DATA_PHASE = PHASES.index(Phase.DATA)
 IN = DIRECTIONS.index(Direction.IN)
 MUT = DIRECTIONS.index(Direction.MUT)
@@ -202,8 +202,8 @@ class Window:
         texts = [self.vocabulary.texts[number] for number in distinct]
         flags = np.array([bare_operator(text) in _OVERWRITES or _has_out(text) for text in texts], bool)
         found = flags[inverse.reshape(-1)] if len(texts) else np.zeros(0, bool)
-        sending = np.array([bare_operator(text) in _FROM_ROOT for text in texts], bool)
-        for event in np.flatnonzero(sending[inverse.reshape(-1)]).tolist() if sending.any() else ():
+        from_root = [number for number, text in zip(distinct, texts, strict=True) if bare_operator(text) in _FROM_ROOT]
+        for event in np.flatnonzero(np.isin(self.operator, from_root)).tolist() if from_root else ():
             found[event] = not self._sends(event)
         return found
 

@@ -8,17 +8,15 @@ from itertools import islice
 from typing import NamedTuple
 
 from opguard_core.align.aligned import Aligned, align
-from opguard_core.align.columns import KINDS, STATE, Window
+from opguard_core.align.columns import MARKER, STATE, Window
 from opguard_core.align.dataflow import Dataflow
 from opguard_core.align.ledger import Ledger, Lifetimes
 from opguard_core.align.loading import RankColumns
 from opguard_core.align.vocabulary import Vocabulary
-from opguard_core.ids import Kind
 from opguard_core.trace.reader import RankTrace
 from opguard_core.trace.window import WindowTable
 
 REFERENCE, SUSPECT = 0, 1
-_MARKER = KINDS.index(Kind.MARKER)
 KEPT_WINDOWS = 3
 
 
@@ -155,4 +153,4 @@ class Timeline:
 
 def _is_setup(window: Window) -> bool:
     """Something was done there, and no state was recorded at its end."""
-    return bool((window.kind != _MARKER).any() and not (window.kind == STATE).any())
+    return bool((window.kind != MARKER).any() and not (window.kind == STATE).any())

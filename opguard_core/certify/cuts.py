@@ -11,14 +11,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from opguard_core.align.columns import KINDS, Window
+from opguard_core.align.columns import MARKER, Window
 from opguard_core.align.timeline import REFERENCE, SUSPECT, Timeline
 from opguard_core.certify.roots import Root
-from opguard_core.ids import Kind, Marker, Origin
+from opguard_core.ids import Marker, Origin
 from opguard_core.trace.window import WindowTable
 
 _BY_ITSELF = (Origin.ARGUMENT, Origin.OPERATOR, Origin.DTYPE)
-_MARKER = KINDS.index(Kind.MARKER)
 _STEP = (Marker.OPTIMIZER_BEGIN.value, Marker.OPTIMIZER_END.value)
 
 
@@ -35,8 +34,8 @@ class Cuts:
 
     def note(self, number: int, reference: WindowTable, suspect: WindowTable) -> None:
         """Take in a window that both sides have."""
-        self._ahead.update(updates(reference))
-        self._ahead.subtract(updates(suspect))
+        _take(self._ahead, REFERENCE, reference)
+        _take(self._ahead, SUSPECT, suspect)
         is_open = bool(self.apart) and self.apart[-1][1] is None
         if any(self._ahead.values()) and not is_open:
             self.apart.append((number, None))
@@ -69,23 +68,24 @@ class Cuts:
         heads = [next(tables, None) for tables in rest]
         while any(table is not None for table in heads):
             now = min(table.window for table in heads if table is not None)
-            for side, sign in ((REFERENCE, 1), (SUSPECT, -1)):
+            for side in (REFERENCE, SUSPECT):
                 table = heads[side]
                 if table is not None and table.window == now:
-                    for name, count in updates(table).items():
-                        ahead[name] += sign * count
+                    _take(ahead, side, table)
                     heads[side] = next(rest[side], None)
             if not any(ahead.values()):
                 return True
         return False
 
 
-def updates(table: WindowTable) -> Counter[str]:
-    """How many updates ended in a window, by the optimizer's class; those that a scaler left out are none."""
-    events = table.events
-    ends = events["kind"] == table.strings["kind"].code(Kind.MARKER)
-    ends &= events["operator"] == table.strings["operator"].code(Marker.OPTIMIZER_END.value)
-    return Counter(table.event(index).args.partition(";")[0] for index in ends.nonzero()[0].tolist())
+def _take(ahead: Counter[str], side: int, table: WindowTable) -> None:
+    """Count the updates that ended in a window, by the optimizer's class: those of the reference up, those of the suspect down.
+
+    What a scaler left out is none.
+    """
+    ends = table.events["operator"] == table.strings["operator"].code(Marker.OPTIMIZER_END)
+    for index in ends.nonzero()[0].tolist():
+        ahead[table.event(index).args.partition(";")[0]] += 1 if side == REFERENCE else -1
 
 
 def stands_nearby(timeline: Timeline, number: int, alone: Mapping[int, int]) -> bool:
@@ -120,7 +120,7 @@ def stands_nearby(timeline: Timeline, number: int, alone: Mapping[int, int]) -> 
 
 def _within_update(window: Window, event: int) -> bool:
     """Whether an optimizer's step has begun before an event and not ended."""
-    marks = (window.operator_text(index) for index in (window.kind[:event] == _MARKER).nonzero()[0][::-1].tolist())
+    marks = (window.operator_text(index) for index in (window.kind[:event] == MARKER).nonzero()[0][::-1].tolist())
     return next((mark for mark in marks if mark in _STEP), "") == _STEP[0]
 
 

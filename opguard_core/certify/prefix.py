@@ -6,7 +6,7 @@ import numpy as np
 
 from opguard_core.align import slots
 from opguard_core.align.aligned import Aligned
-from opguard_core.align.columns import KINDS, READ, Ints
+from opguard_core.align.columns import KINDS, MARKER, READ, Ints
 from opguard_core.align.timeline import REFERENCE, SUSPECT, Row, Step
 from opguard_core.certify.accounted import Accounted
 from opguard_core.certify.findings import RankFindings
@@ -17,7 +17,6 @@ from opguard_core.certify.statecompare import StateBoundary
 from opguard_core.ids import Kind, Marker
 
 _GAP = KINDS.index(Kind.GAP)
-_MARKER = KINDS.index(Kind.MARKER)
 
 
 def note_state(findings: RankFindings, number: int, state: StateBoundary, accounted: Accounted) -> None:
@@ -44,7 +43,7 @@ def note_optimizers(findings: RankFindings, aligned: Aligned) -> None:
     """Count the optimizers that each side made in a window."""
     for side, flow in ((REFERENCE, aligned.reference), (SUSPECT, aligned.suspect)):
         window = flow.window
-        made = window.operator[window.kind == _MARKER]
+        made = window.operator[window.kind == MARKER]
         findings.optimizers[side] += sum(window.text(number) == Marker.OPTIMIZER_INIT for number in made.tolist())
 
 

@@ -14,17 +14,16 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from opguard_core.align.columns import KINDS, MUT, PHASES, Window
+from opguard_core.align.columns import MARKER, MUT, PHASES, Window
 from opguard_core.align.loading import RankColumns
 from opguard_core.align.vocabulary import squash
-from opguard_core.ids import Kind, Marker
+from opguard_core.ids import Marker
 from opguard_core.plan.document import SiteKey
 from opguard_core.trace.reader import Run
 
 MAX_TEXT = 300
 MAX_TENSORS = 12
 _BACKWARD = PHASES.index("backward")
-_MARKER = KINDS.index(Kind.MARKER)
 _ENDS = (str(Marker.OPTIMIZER_END), str(Marker.SCALER_SKIP))
 
 Item = TypeVar("Item", bound=Hashable)
@@ -134,7 +133,7 @@ class SiteReader:
 def ends_step(window: Window) -> bool:
     """Whether an update ended the window; what comes after the last update is no step."""
     texts = window.vocabulary.texts
-    markers = np.flatnonzero(window.kind == _MARKER).tolist()
+    markers = np.flatnonzero(window.kind == MARKER).tolist()
     return any(is_step_end(texts[window.operator[at]], texts[window.args[at]]) for at in markers)
 
 

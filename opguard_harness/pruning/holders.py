@@ -67,6 +67,11 @@ def holder_of(path: Path) -> str:
     return resolved.relative_to(base).parts[0] if resolved != base and resolved.is_relative_to(base) else ""
 
 
+def result_named(text: str) -> str:
+    """Id of the stored result that a text means, which is its id or a path into it; empty for a path elsewhere."""
+    return holder_of(Path(text)) if "/" in text else text
+
+
 def named_in(texts: Iterable[str], ids: Iterable[str]) -> set[str]:
     """The ids that some texts are, or hold as a part of a path, links followed."""
     known, found = set(ids), set()

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from opguard_harness.errors import CaseDamaged
 from opguard_harness.interface.declaration import Next
-from opguard_harness.pruning.holders import Holders, holder_of
+from opguard_harness.pruning.holders import Holders, result_named
 from opguard_harness.workspace.cases import Case, cases_dir, is_case, require_case
 from opguard_harness.workspace.filter_file import filter_path, read_filters
 from opguard_harness.workspace.findings import findings_of
@@ -86,9 +86,7 @@ def _reported(case: Case) -> str:
     """Id of the comparison that the report in a case's folder is about; empty without one."""
     about = json_object(case.folder / "report.json").get("comparison")
     told = about.get("id") if isinstance(about, dict) else None
-    if not isinstance(told, str):
-        return ""
-    return holder_of(Path(told)) if "/" in told else told
+    return result_named(told) if isinstance(told, str) else ""
 
 
 def _filters(found: dict[str, str], holders: Holders, path: Path) -> None:

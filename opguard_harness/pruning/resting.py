@@ -10,14 +10,13 @@ from typing import Any
 from opguard_core.errors import OpGuardError
 from opguard_core.ids import SIDES
 from opguard_harness.access.opened import opened
+from opguard_harness.compare.programs import FILE as PROGRAMS_FILE
 from opguard_harness.errors import PruneRefused
 from opguard_harness.jobs.folder import JobFolder, jobs_dir
-from opguard_harness.pruning.holders import Holders, holder_of, named_in
+from opguard_harness.pruning.holders import Holders, holder_of, named_in, result_named
 from opguard_harness.workspace.evidence import ARTEFACTS
 from opguard_harness.workspace.listing import Entry, json_object
 from opguard_harness.workspace.stored import ANSWER_FILE
-
-PROGRAMS_FILE = "programs.json"
 
 
 def resting(rows: Iterable[Entry], kept: Mapping[str, str], holders: Holders) -> dict[str, str]:
@@ -114,6 +113,4 @@ def _confirmed(row: Entry) -> str:
     """Id of the comparison that a replay is about; empty if its result does not say."""
     told = json_object(jobs_dir() / row.id / ARTEFACTS["result"]).get("result")
     about = told.get("confirms") if isinstance(told, dict) else None
-    if not isinstance(about, str):
-        return ""
-    return holder_of(Path(about)) if "/" in about else about
+    return result_named(about) if isinstance(about, str) else ""

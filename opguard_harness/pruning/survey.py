@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from opguard_core.errors import OpGuardError
 from opguard_harness.compare.folders import held_bytes
 from opguard_harness.config import runs_dir
 from opguard_harness.jobs.folder import JobFolder, jobs_dir
@@ -84,7 +83,9 @@ def keeping(rows: list[Entry], paths: Mapping[str, tuple[Path, ...]], days: floa
     now_s = datetime.now(timezone.utc).timestamp()
     kept = {row.id: why for row in rows if (why := _at_work(row, paths[row.id], now_s))}
     kept = noted(holders) | kept
-    kept |= {row.id: f"{case} started it" for row in rows if row.id not in kept and (case := _case_of(row))}
+    for row in rows:  # the case's note of a job may not have been written
+        if row.id not in kept and row.job is not None and is_case(row.job.case) and os.path.lexists(cases_dir() / row.job.case):
+            kept[row.id] = f"{row.job.case} started it"
     newest_s = now_s - days * DAY_S
     for row in rows:
         if row.id not in kept and _changed_s(row, paths[row.id]) > newest_s:
@@ -115,17 +116,6 @@ def _at_work(row: Entry, paths: Iterable[Path], now_s: float) -> str:
     # Its program may run on another machine, where nobody here can ask for it.
     written_s = max((_written_s(path) for path in paths), default=0.0)
     return "it was written to within a day" if row.state != "cancelled" and written_s > now_s - DAY_S else ""
-
-
-def _case_of(row: Entry) -> str:
-    """The case that a job was asked for in, if that is still there: its note of it may not have been written."""
-    if row.job is None:
-        return ""
-    try:
-        case = str(JobFolder.of(row.job.id).spec()["case"])
-    except OpGuardError:
-        return ""  # of what stays, that is an error later
-    return case if is_case(case) and os.path.lexists(cases_dir() / case) else ""
 
 
 def _changed_s(row: Entry, paths: Iterable[Path]) -> float:

@@ -65,7 +65,7 @@ def means(pivot: Mapping[str, Any]) -> str:
     Args:
         pivot: As in an answer.
     """
-    return _told(pivot, ORIGINS, 0)
+    return _told(pivot)[0]
 
 
 def advice(pivot: Mapping[str, Any]) -> str:
@@ -74,19 +74,18 @@ def advice(pivot: Mapping[str, Any]) -> str:
     Args:
         pivot: As in an answer.
     """
-    return _told(pivot, NEXT, 1)
+    return _told(pivot)[1]
 
 
-def _told(pivot: Mapping[str, Any], by_origin: Mapping[str, str], part: int) -> str:
-    """Of its origin, unless more is known than that: what a collective gives another rank may have sent, and a pair lacks nothing."""
+def _told(pivot: Mapping[str, Any]) -> tuple[str, str]:
+    """What an origin means and what to do, closer where more is known: others send what a collective gives, and a pair lacks nothing."""
     origin = pivot["origin"]
     if origin == "operator" and pivot["operator"].startswith(_COLLECTIVES):
-        return _FROM_OTHERS[part]
+        return _FROM_OTHERS
     if origin == "structure" and pivot["slot"].startswith("in.") and None not in (pivot["reference"], pivot["suspect"]):
-        return _ANOTHER_VALUE[part]
-    if part == 0 and origin == "operator" and "mutated" in pivot["origin_alternatives"]:
-        return _PERHAPS_MUTATED
-    return by_origin[origin]
+        return _ANOTHER_VALUE
+    perhaps = origin == "operator" and "mutated" in pivot["origin_alternatives"]
+    return _PERHAPS_MUTATED if perhaps else ORIGINS[origin], NEXT[origin]
 
 
 def short_answer(answer: dict[str, Any]) -> list[str]:

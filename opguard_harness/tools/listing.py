@@ -60,7 +60,7 @@ def known_jobs() -> list[JobFacts]:
     """The jobs of the state folder, as a list of rows wants them."""
     from opguard_harness.jobs.listing import listed
 
-    return [JobFacts(job.id, job.tool, job.state, _seconds(job.created)) for job in listed()]
+    return [JobFacts(job.id, job.tool, job.state, _seconds(job.created), job.case) for job in listed()]
 
 
 def _seconds(created: str) -> float:

@@ -51,12 +51,14 @@ class JobFacts:
         tool: The tool it carries out.
         state: As `get_job` would say it now.
         created_s: When it was asked for, in seconds since 1970.
+        case: The case that it was asked for in; may be empty.
     """
 
     id: str
     tool: str
     state: str
     created_s: float
+    case: str = ""
 
 
 @dataclass(frozen=True)

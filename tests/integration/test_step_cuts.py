@@ -1,4 +1,3 @@
-# ruff: noqa: E402  (torch may be missing)
 """Programs that make the same updates, cut into steps at other places: in doubt, never a line whose values are equal."""
 
 from __future__ import annotations
@@ -7,8 +6,6 @@ import pytest
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
-
-from tests.integration.test_update_order import compared  # noqa: F401  the fixture
 
 BEGIN = """
 import torch
@@ -35,23 +32,23 @@ def doubted(found):
     return found["reasons"][0]["slug"]
 
 
-def test_two_trainings_in_one_loop_in_another_order(compared):  # noqa: F811
+def test_two_trainings_in_one_loop_in_another_order(compared):
     assert doubted(compared(program(FIRST + SECOND), program(SECOND + FIRST))) == "steps-differ"
 
 
-def test_equal_ones_of_which_the_other_was_made_first(compared):  # noqa: F811
+def test_equal_ones_of_which_the_other_was_made_first(compared):
     body = FIRST + SECOND
     assert doubted(compared(program(body, small=4), program(body, small=4, made=OTHER_WAY))) == "steps-differ"
 
 
-def test_a_batch_fetched_between_two_steps(compared):  # noqa: F811
+def test_a_batch_fetched_between_two_steps(compared):
     feed = SGD + "\nfeed = iter(torch.utils.data.DataLoader(torch.arange(8.0)))"
     between, behind = (BOTH + f"    {line}\n" for line in ("oa.step(); next(feed); ob.step()", "oa.step(); ob.step(); next(feed)"))
     assert doubted(compared(program(between, made=feed), program(behind, made=feed))) == "steps-differ"
 
 
 @pytest.mark.parametrize("rate", ["0.5", "(0.5 if step < 2 else 0.25)"])
-def test_an_average_between_two_steps_or_behind_them_whatever_differs_later(compared, rate):  # noqa: F811
+def test_an_average_between_two_steps_or_behind_them_whatever_differs_later(compared, rate):
     between = BOTH + "    oa.step(); mean.lerp_(b.detach(), 0.5); ob.step()\n"
     behind = BOTH + f"    oa.step(); ob.step(); mean.lerp_(b.detach() * 0 + 1 if step < 0 else b0, {rate})\n"
     behind = behind.replace("    oa.step()", "    b0 = b.detach().clone(); oa.step()", 1)
@@ -66,13 +63,13 @@ def test_an_average_between_two_steps_or_behind_them_whatever_differs_later(comp
         ("    ob.step()\n    if step == 1: ob.step()\n", 2),  # one is made twice: the second time behind the end of the step
     ],
 )
-def test_other_updates_are_a_difference_and_no_matter_of_steps(compared, wrong, step):  # noqa: F811
+def test_other_updates_are_a_difference_and_no_matter_of_steps(compared, wrong, step):
     found = compared(program(BOTH + "    oa.step()\n    ob.step()\n"), program(BOTH + "    oa.step()\n" + wrong))
     assert found["verdict"] == "diverged", found["reasons"]
     assert found["pivot"]["step"] == step
 
 
-def test_a_difference_before_the_sides_are_cut_apart_is_told(compared):  # noqa: F811
+def test_a_difference_before_the_sides_are_cut_apart_is_told(compared):
     swapped = f"    if step < 2:\n    {FIRST.strip()}\n    {SECOND.strip()}\n    else:\n    {SECOND.strip()}\n    {FIRST.strip()}\n"
     swapped = "\n".join(f"    {line}" if line.strip()[:2] in ("a.", "b.") else line for line in swapped.splitlines()) + "\n"
     wrong = "    if step == 1: a.data.mul_(1.5)\n"
@@ -81,19 +78,18 @@ def test_a_difference_before_the_sides_are_cut_apart_is_told(compared):  # noqa:
     assert "a.data.mul_" in found["pivot"]["suspect"]["text"]
 
 
-def test_another_factor_in_the_first_step_that_is_cut_elsewhere_is_told(compared):  # noqa: F811
+def test_another_factor_in_the_first_step_that_is_cut_elsewhere_is_told(compared):
     scaled = [FIRST.replace("a.square()", f"(a * {factor}).square()") for factor in ("1.5", "2.5")]
     found = compared(program(scaled[0] + SECOND), program(SECOND + scaled[1]))
     assert found["verdict"] == "diverged", found["reasons"]
     assert (found["pivot"]["step"], found["pivot"]["origin"], found["pivot"]["suspect"]["text"]) == (0, "argument", "a * 2.5")
 
 
-def test_a_resumed_run_is_counted_by_the_optimizer_that_counts(compared, tmp_path):  # noqa: F811
+def test_a_resumed_run_is_counted_by_the_optimizer_that_counts(compared, tmp_path):
     """The other one is younger: its count of steps says nothing."""
     made = "oa, ob = torch.optim.Adam([a], lr=0.1), torch.optim.Adam([b], lr=0.1)"
     body = BOTH + "    oa.step()\n    if step > 0: ob.step()\n"
     whole = program(body, made=made)
-    saving = whole + ""
     state = tmp_path / "state.pt"
     save = f"    if step == 1: torch.save((a, b, oa.state_dict(), ob.state_dict()), {str(state)!r})\n"
     load = (
@@ -101,6 +97,6 @@ def test_a_resumed_run_is_counted_by_the_optimizer_that_counts(compared, tmp_pat
         "a.data.copy_(x.data); b.data.copy_(y.data); oa.load_state_dict(sa); ob.load_state_dict(sb)\n"
     )
     resumed = whole.replace("for step in range(4)", f"{load}for step in range(2, 4)")
-    found = compared(saving + save, resumed)
+    found = compared(whole + save, resumed)
     assert found["verdict"] == "identical", (found["pivot"], found["reasons"])
     assert found["compared"]["steps"][0] == 2

@@ -125,8 +125,8 @@ def test_two_planted_bugs_are_both_found_in_one_investigation(tmp_path, monkeypa
     rewritten(tmp_path, {**stored, "rounds": stored["rounds"][:1]}, "more replays would have been made")
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_one_planted_bug_is_the_cause_of_all_that_differs(tmp_path, monkeypatch):
-    in_this_process(monkeypatch)
     found = investigated(tmp_path, monkeypatch, scale="(1.0 if step < 2 else 1.5)")
     assert found.transplant["outcome"] == "cause", found.transplant
     assert len(found.transplant["places"]) == 1
@@ -169,8 +169,8 @@ def test_one_planted_bug_is_the_cause_of_all_that_differs(tmp_path, monkeypatch)
     packed_and_opened(tmp_path, monkeypatch, moved)
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_an_operator_that_one_side_alone_runs_cannot_be_transplanted_and_that_is_said(tmp_path, monkeypatch):
-    in_this_process(monkeypatch)
     found = investigated(tmp_path, monkeypatch, extra=" if step < 2 else z.relu().square().mean()")
     assert found.transplant["outcome"] == "not possible", found.transplant
     assert "one side only" in found.transplant["text"]
@@ -179,8 +179,8 @@ def test_an_operator_that_one_side_alone_runs_cannot_be_transplanted_and_that_is
     assert any("runs on one side only" in point["text"] for point in told["confidence"])
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_a_batch_that_differs_is_put_right_where_it_is_first_read(tmp_path, monkeypatch):
-    in_this_process(monkeypatch)
     fed = "torch.from_numpy(numpy.random.RandomState(step{}).rand(6, 8).astype('float32'))"
     monkeypatch.setitem(
         globals(), "PROGRAM", PROGRAM.replace("import torch\n", "import numpy\nimport torch\n").replace("torch.randn(6, 8)", "{data}")
@@ -191,15 +191,15 @@ def test_a_batch_that_differs_is_put_right_where_it_is_first_read(tmp_path, monk
     assert found.transplant["outcome"] == "cause", found.transplant
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_another_precision_is_no_place_for_the_same_bytes(tmp_path, monkeypatch):
-    in_this_process(monkeypatch)
     found = investigated(tmp_path, monkeypatch, scale="1.0 if step < 2 else net(x).double()")
     assert found.transplant["outcome"] == "not possible", found.transplant
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_what_reads_another_value_is_not_called_the_place(tmp_path, monkeypatch):
     """Other results there would leave what it reads as it is, and yet all behind it would be equal."""
-    in_this_process(monkeypatch)
     monkeypatch.setitem(globals(), "PROGRAM", PROGRAM.replace("    z = y +", "    w = y * 3.0\n    z = {read} +"))
     monkeypatch.setitem(RIGHT, "read", "y")
     found = investigated(tmp_path, monkeypatch, read="(y if step < 2 else w)")
@@ -208,8 +208,8 @@ def test_what_reads_another_value_is_not_called_the_place(tmp_path, monkeypatch)
     assert any("it parts before that operator" in point["text"] for point in reported(tmp_path)["confidence"])
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_a_fault_that_stays_away_by_chance_is_not_taken_away_by_what_was_put(tmp_path, monkeypatch):
-    in_this_process(monkeypatch)
     count, counting = counted(tmp_path, monkeypatch)
     found = investigated(tmp_path, monkeypatch, counts=counting, scale="(1.0 if step < 2 or n > 1 else 1.5)")  # compared and replayed once
     assert len(count.read_text()) == 3 and found.outcome == "same place"
@@ -232,10 +232,10 @@ def test_a_run_that_ended_early_does_not_end_the_search(tmp_path, monkeypatch):
     assert reported(tmp_path)["confirmation"]["transplant"]["outcome"] == "cause"
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_a_replay_that_cannot_be_judged_is_said_to_be_that(tmp_path, monkeypatch):
     from opguard_harness.compare import transplant
 
-    in_this_process(monkeypatch)
     monkeypatch.setattr(transplant, "is_equal", lambda answer: False)  # as if something of it had not been observed
     found = investigated(tmp_path, monkeypatch, scale="(1.0 if step < 2 else 1.5)")
     assert found.transplant["outcome"] == "not judged", found.transplant
@@ -243,8 +243,8 @@ def test_a_replay_that_cannot_be_judged_is_said_to_be_that(tmp_path, monkeypatch
     assert reported(tmp_path)["confirmation"]["transplant"]["outcome"] == "not judged"
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_all_replays_count_and_the_newest_transplants_are_told(tmp_path, monkeypatch):
-    in_this_process(monkeypatch)
     found = investigated(tmp_path, monkeypatch, scale="(1.0 if step < 2 else 1.5)")
     jobs = tmp_path / "state" / "opguard" / "jobs"
     again = call("confirm_difference", "confirm-00000000000a", comparison="compare-0123456789ab")
@@ -269,12 +269,3 @@ def counted(tmp_path, monkeypatch):
     monkeypatch.setitem(globals(), "PROGRAM", PROGRAM.replace("import torch\n", "{counts}import torch\n", 1))
     monkeypatch.setitem(RIGHT, "counts", "n = 9\n")
     return count, f"import pathlib\ncount = pathlib.Path({str(count)!r})\nn = len(count.read_text())\ncount.write_text('x' * (n + 1))\n"
-
-
-def in_this_process(monkeypatch):
-    """Run the programs without a process for each."""
-    from opguard_harness.compare import confirm, pipeline
-    from tests.support import inside
-
-    monkeypatch.setattr(confirm, "run_all", inside.run_all)
-    monkeypatch.setattr(pipeline, "run_all", inside.run_all)

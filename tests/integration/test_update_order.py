@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,6 @@ import pytest
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
-from opguard_harness.compare import pipeline
-from opguard_harness.interface.parsing import parse_arguments
-from opguard_harness.registry import find
-from opguard_harness.report.progress import Silent
-from opguard_harness.workspace.stored import answer_of
 from tests.support import inside
 
 PROGRAM = """
@@ -52,27 +46,6 @@ class Widened(torch.optim.Optimizer):
             update = p.grad.to(torch.float64) * 1.0
             p.add_(update.to(torch.float32), alpha=-0.1)
 """
-
-
-@pytest.fixture
-def compared(tmp_path, monkeypatch):
-    """Runs two programs here and judges them."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(pipeline, "run_all", inside.run_all)
-
-    def run(*programs):
-        for side, given in zip(("reference", "suspect"), programs, strict=True):
-            if isinstance(given, Path):
-                shutil.copytree(given, tmp_path / side)
-            else:
-                (tmp_path / side).mkdir()
-                (tmp_path / side / "train.py").write_text(given)
-        declared = find("compare")
-        named = {side: str(tmp_path / side) for side in ("reference", "suspect")}
-        return answer_of(declared.run(parse_arguments(declared, named), Silent()).comparison)
-
-    return run
 
 
 def program(*optimizers, target="x.sin()", before=""):

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import torch
+
 from opguard_core.capture.session import Session, start
 from opguard_core.engines.lanes import role_of
 from opguard_core.engines.threads import _ours
@@ -160,3 +162,10 @@ def first_difference(one: Captured, other: Captured) -> tuple[EventRow, str]:
             if (a.status, a.mix64) != (b.status, b.mix64):
                 return left, a.slot
     raise AssertionError("no difference")
+
+
+def step_on_ones(optimizer: torch.optim.Optimizer, *parameters: torch.Tensor) -> None:
+    """One update whose gradients are all ones."""
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()

@@ -22,7 +22,7 @@ from opguard_harness.config import runs_dir
 from opguard_harness.workspace.refusing import refused
 from opguard_harness.workspace.replays import replays
 from opguard_harness.workspace.reporting.rejudged import differences, rejudged
-from opguard_harness.workspace.reporting.transplanted import transplanted
+from opguard_harness.workspace.reporting.transplanted import transplanted, window_of
 from opguard_harness.workspace.stored import ANSWER_FILE, answer_of
 
 MOST_REPLAYS = 8
@@ -86,7 +86,7 @@ def _judged_again(comparison: str, answer: Mapping[str, Any], name: str, result:
     outcome = "not reproduced" if pivot is None else "same place" if place_of(pivot) == place_of(answer["pivot"]) else "another place"
     if outcome != result["outcome"]:
         raise refused(comparison, f"its replay {name} is said to be {one_line(result['outcome'], 40)}, and its traces say {outcome}")
-    steps = Run.open(Path(again["trace"][SIDES[1]])).manifest.steps
+    steps = window_of(again)
     if steps is not None and list(steps) != result["steps"]:
         what = f"steps {one_line(str(result['steps']), 40)}, and its traces recorded {list(steps)}"
         raise refused(comparison, f"its replay {name} is said to be one of {what}")

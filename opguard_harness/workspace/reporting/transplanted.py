@@ -65,7 +65,10 @@ def transplanted(comparison: str, name: str, again: Mapping[str, Any], *, asked:
     if not isinstance(rounds, list) or not all(map(_is_round, rounds)):
         raise refused(comparison, f"{TRANSPLANT_FILE} of its replay {name} is not what was written", _ANEW)
     stored = _Stored(comparison, name, rounds, again)
-    first = Replay(stored.window(again["trace"][SIDES[1]]), dict(again), "", 0.0)
+    steps = window_of(again)
+    if steps is None:
+        raise stored.refused("its trace is none of a replay: it has no window")
+    first = Replay(steps, dict(again), "", 0.0)
     now = plain(investigate(first, stored, Path).as_dict())
     if stored.at < len(rounds):
         raise stored.refused(
@@ -83,6 +86,11 @@ def transplanted(comparison: str, name: str, again: Mapping[str, Any], *, asked:
         "put": rounds[-1]["put"] if rounds else 0,
         "places": [_place(cause) for cause in now["causes"][:_MAX_PLACES]],
     }
+
+
+def window_of(again: Mapping[str, Any]) -> tuple[int, int] | None:
+    """The steps that a replay recorded, as its suspect's trace says."""
+    return Run.open(Path(again["trace"][SIDES[1]])).manifest.steps
 
 
 class _Stored:
@@ -106,12 +114,12 @@ class _Stored:
         if one["verdict"] is None:
             return Replay(steps, None, one["problem"], 0.0, name=one["replay"])
         traces = {side: folder / side / "trace" for side in SIDES}
-        if any(path.resolve() != runs_dir().resolve().joinpath(*path.relative_to(runs_dir()).parts) for path in traces.values()):
+        if any(path.is_symlink() for trace in traces.values() for path in (trace, trace.parent, folder, folder.parent)):
             raise self.refused(f"the traces of {one['replay']} are links")
         try:
             runs = {side: Run.open(trace) for side, trace in traces.items()}
             self._require(one["replay"], runs, pairs)
-            sides = [SideRun(side, traces[side], _exit_code(runs[side]), 0.0) for side in SIDES]
+            sides = [SideRun(side, traces[side], None, 0.0) for side in SIDES]
             found: dict[str, Any] = plain(judge(sides[0], sides[1], steps, Silent(), filters_of(self._again)))
         except ReportRefused:
             raise
@@ -119,13 +127,6 @@ class _Stored:
             raise self.refused(f"{one['replay']} cannot be judged again: {error.message}") from error
         found["trace"] = {side: str(trace) for side, trace in traces.items()}
         return Replay(steps, found, "", 0.0, name=one["replay"])
-
-    def window(self, trace: str) -> tuple[int, int]:
-        """The steps that a replay recorded."""
-        steps = Run.open(Path(trace)).manifest.steps
-        if steps is None:
-            raise self.refused("its trace is none of a replay: it has no window")
-        return steps
 
     def _require(self, replay: str, runs: Mapping[str, Run], pairs: Sequence[Pair]) -> None:
         """Refuse a replay in which something else was put than the first difference of the one before it asks for."""
@@ -145,13 +146,6 @@ class _Stored:
     def refused(self, what: str) -> ReportRefused:
         """An error that names the replay."""
         return refused(self._comparison, f"of the transplants after its replay {self._name}, {what}", _ANEW)
-
-
-def _exit_code(run: Run) -> int | None:
-    """As a launch gives it: of a program that a signal ended the negative number."""
-    told = run.manifest.exit or {}
-    code, signal = told.get("code"), told.get("signal")
-    return -signal if code is None and signal is not None else code
 
 
 def _is_round(one: Any) -> bool:

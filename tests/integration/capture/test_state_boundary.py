@@ -8,15 +8,9 @@ pytestmark = pytest.mark.torch
 
 from opguard_core.probe.numbers import digests_of_number
 from opguard_core.probe.tensor import fingerprint
-from tests.support.capturing import capturing
+from tests.support.capturing import capturing, step_on_ones
 from tests.support.keeping import observe
 from tests.support.native import native_or_skip
-
-
-def _step(optimizer, *parameters):
-    for parameter in parameters:
-        parameter.grad = torch.ones_like(parameter)
-    optimizer.step()
 
 
 def test_the_state_boundary_names_everything_the_next_step_starts_from():
@@ -52,7 +46,7 @@ def test_parameters_no_module_owns_are_named_by_their_place_in_the_optimizer():
     p = torch.nn.Parameter(torch.ones(2))
     with capturing() as seen:
         optimizer = torch.optim.SGD([p], lr=0.1, momentum=0.9)
-        _step(optimizer, p)
+        step_on_ones(optimizer, p)
     assert {"param:optimizer0.0.0", "optim:optimizer0.0.0.momentum_buffer"} <= set(seen.slots(seen.states[0]))
 
 
@@ -101,7 +95,7 @@ def test_memory_allocated_before_a_window_is_still_known_as_unwritten():
     with capturing(steps=(1, 3)) as seen:
         scratch, half = torch.empty(4), torch.empty(4)
         half[:2].fill_(1)
-        _step(optimizer, p)
+        step_on_ones(optimizer, p)
         scratch + 1
         half[:2] + 1
         half + 1
@@ -137,7 +131,7 @@ def test_an_integer_of_any_size_in_an_optimizers_state_is_told_as_a_number(engin
         if resumed:
             optimizer.load_state_dict({**optimizer.state_dict(), "state": {0: {"step": 2**70, "seed": 0}}})
         for _ in range(2):
-            _step(optimizer, p)
+            step_on_ones(optimizer, p)
 
     seen = observe(tmp_path / "run", code, engine=engine)
     assert not seen.gaps and not seen.trace.manifest.drops.events

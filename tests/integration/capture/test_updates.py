@@ -10,22 +10,16 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 from opguard_core.probe.tensor import fingerprint
-from tests.support.capturing import capturing
+from tests.support.capturing import capturing, step_on_ones
 from tests.support.late_native import capturing_natively
 from tests.support.native import native_or_skip
-
-
-def _step(optimizer, *parameters):
-    for parameter in parameters:
-        parameter.grad = torch.ones_like(parameter)
-    optimizer.step()
 
 
 def test_a_step_is_bracketed_and_its_operators_are_optimizer():
     p = torch.nn.Parameter(torch.ones(2))
     with capturing() as seen:
         optimizer = torch.optim.Adam([p])
-        _step(optimizer, p)
+        step_on_ones(optimizer, p)
     names = [event.operator for event in seen.markers]
     assert names == ["opguard.run.begin", "opguard.optimizer.init", "opguard.optimizer.begin", "opguard.optimizer.end", "opguard.run.end"]
     begin, end = seen.markers[2].seq, seen.markers[3].seq
@@ -37,8 +31,8 @@ def test_of_two_optimizers_the_one_with_more_gradient_bytes_counts_whichever_ste
     with capturing() as seen:
         discriminator, generator = torch.optim.SGD([small], lr=0.1), torch.optim.SGD([large], lr=0.1)
         for _ in range(2):
-            _step(discriminator, small)
-            _step(generator, large)
+            step_on_ones(discriminator, small)
+            step_on_ones(generator, large)
     ends = [
         (event.args.split(";")[1], event.args.split(";")[2], event.window)
         for event in seen.markers
@@ -56,7 +50,7 @@ def test_an_optimizer_that_never_steps_is_not_waited_for_for_ever():
         unused = torch.optim.SGD([large], lr=0.1)  # noqa: F841
         used = torch.optim.SGD([small], lr=0.1)
         for _ in range(4):
-            _step(used, small)
+            step_on_ones(used, small)
     assert [event.window for event in seen.markers if event.operator == "opguard.optimizer.end"] == [0, 0, 1, 2]
 
 
@@ -70,13 +64,13 @@ def test_an_optimizer_made_after_the_last_step_of_its_like_takes_its_place_thoug
     new = old if parameters == "the same" else torch.nn.Parameter(torch.ones(8))
     with capturing() as seen:
         first = torch.optim.SGD([old], lr=0.1)
-        _step(first, old)
-        _step(first, old)
+        step_on_ones(first, old)
+        step_on_ones(first, old)
         resumed = torch.optim.SGD([new], lr=0.1)
         if new is not old:
             resumed.load_state_dict(first.state_dict())
-        _step(resumed, new)
-        _step(resumed, new)
+        step_on_ones(resumed, new)
+        step_on_ones(resumed, new)
     assert _windows_of_steps(seen) == [0, 1, 2, 3]
 
 
@@ -84,11 +78,11 @@ def test_an_optimizer_made_between_steps_of_another_kind_of_model_does_not_count
     small, large = torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(64))
     with capturing() as seen:
         generator = torch.optim.SGD([large], lr=0.1)
-        _step(generator, large)
+        step_on_ones(generator, large)
         discriminator = torch.optim.SGD([small], lr=0.1)
         for _ in range(2):
-            _step(discriminator, small)
-            _step(generator, large)
+            step_on_ones(discriminator, small)
+            step_on_ones(generator, large)
     assert _windows_of_steps(seen) == [0, 1, 1, 2, 2]
 
 
@@ -99,11 +93,11 @@ def test_a_second_one_of_the_same_shapes_stands_beside_the_first_whenever_it_was
     with capturing() as seen:
         first = torch.optim.SGD([one], lr=0.1)
         second = torch.optim.SGD([two], lr=0.1) if made == "before" else None
-        _step(first, one)
+        step_on_ones(first, one)
         second = second or torch.optim.SGD([two], lr=0.1)
         for _ in range(2):
-            _step(second, two)
-            _step(first, one)
+            step_on_ones(second, two)
+            step_on_ones(first, one)
     assert _windows_of_steps(seen) == [0, 1, 1, 2, 2]
 
 
@@ -229,8 +223,8 @@ def test_an_optimizer_wrapped_in_another_counts_once():
 
     with capturing() as seen:
         outer = Outer(torch.optim.SGD([p], lr=0.1))
-        _step(outer, p)
-        _step(outer, p)
+        step_on_ones(outer, p)
+        step_on_ones(outer, p)
     ends = [event for event in seen.markers if event.operator == "opguard.optimizer.end"]
     assert [event.window for event in ends] == [0, 1]
     assert all("class=Outer" in event.args for event in ends)
@@ -264,7 +258,7 @@ def test_a_step_that_raises_leaves_no_phase_behind():
         with pytest.raises(ValueError, match="no"):
             optimizer.step()
         torch.ones(2) + 1
-        _step(torch.optim.SGD([p], lr=0.1), p)
+        step_on_ones(torch.optim.SGD([p], lr=0.1), p)
     assert seen.of("add").phase == "data"
 
 

@@ -24,7 +24,7 @@ def jobs(state, monkeypatch):
         known = list(listing.known_jobs())
         for name in named:
             ordered(state, name, tool=tool, **asked)
-            known.append(JobFacts(name, tool, status, 1.0))
+            known.append(JobFacts(name, tool, status, 1.0, asked.get("case", "")))
         monkeypatch.setattr(listing, "known_jobs", lambda: known)
 
     return make
